@@ -95,7 +95,7 @@ async def describe_model(
     its models), a GGUF file, or a tag of the Ollama server at `ollama_url`.
 
     Raises:
-        Invalid: there is no such model, or it is not clear which.
+        Invalid: the model does not exist, or it is not clear which.
         Unavailable: the server does not answer.
     """
     if what.startswith(("http://", "https://")):
@@ -176,7 +176,7 @@ def _size_model(name: str, fields: dict[str, Any], architecture: Architecture) -
 
 def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Settings) -> str:
     """Return the settings file `text` with the model, which answers `roles` from now on. `settings` are those that hold
-    now. Everything else in the file stays as it is, comments included.
+    now. Everything else in the file is kept unchanged, comments included.
 
     The device's budget grows where the model would not fit.
 
@@ -198,7 +198,7 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
             if name in kept
         ]
     changes.append((("models", new.name), new.fields))
-    # Roles replace each other as a whole, too.
+    # Roles replace each other as a whole as well.
     answering = {**settings.roles, **dict.fromkeys(roles, new.name)}
     changes += [(("roles", role), name) for role, name in answering.items()]
     if new.mib > settings.device.models_mib:
@@ -237,7 +237,7 @@ def write_settings(file: Path, text: str) -> None:
 
 
 def set_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return a YAML mapping with `value` at `path`; the rest of the text, comments included, stays as it is."""
+    """Return a YAML mapping with `value` at `path`; the rest of the text, comments included, is kept unchanged."""
     node, depth, above = yaml.compose(text), 0, None
     whole = text.rstrip("\n") + "\n" if text else ""
     if node is None:

@@ -156,7 +156,7 @@ class GuardService:
     async def _register(self, within_s: float) -> None:
         """Register the absent models that are identified within `within_s`, in the order of the settings.
 
-        A slower identification goes on and is used by the next call.
+        A slower identification continues and is used by the next call.
         """
         for name in self.absent:
             if name not in self._identifications:

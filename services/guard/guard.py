@@ -74,7 +74,7 @@ class Guard:
         self.epoch = epoch
 
     def close(self) -> None:
-        """Admit no further leased calls; those in flight go on."""
+        """Admit no further leased calls; those in flight continue."""
         self.epoch = None
 
     def serve_remote(self, model_id: int, resident: ServedModel) -> None:

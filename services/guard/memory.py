@@ -129,7 +129,7 @@ def _read_processes(nvml: Any, handle: Any) -> tuple[DeviceProcess, ...]:
     """Read the processes that use the device; empty if the driver or the container does not tell."""
     try:
         found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except Exception:  # noqa: BLE001 - the library raises a class of its own where the driver is too old to tell
+    except Exception:  # noqa: BLE001 - the library raises its own class where the driver is too old to tell
         return ()
     return tuple(DeviceProcess(each.pid, _read_name(nvml, each.pid), (each.usedGpuMemory or 0) / MIB) for each in found)
 
@@ -212,7 +212,7 @@ class Verification:
         """Wait until there is room for `needed_mib` (None: nothing will be loaded), if need be after one `remedy`.
 
         Raises:
-            DriverError: there is no room; the message says how much is missing, who holds it, and what to do.
+            DriverError: too little memory is free; the message says how much is missing, who holds it, and what to do.
             NotMeasured: the memory cannot be read.
         """
         self._before = self._due = None

@@ -153,7 +153,7 @@ class Reconciler:
         await self._unload()
 
     async def _flip(self, event: FlipEvent, residency: ResidencyRow | None) -> None:
-        """Run the machine in a trace of its own, with one span per step."""
+        """Run the machine in its own trace, with one span per step."""
         fields = {"device": self._device.id, "epoch": residency.epoch if residency else None}
         cause = residency.cause if residency and event is FlipEvent.WANTED else self._reason
         attributes = {"mathrag.cause": cause, **{f"mathrag.{name}": value for name, value in fields.items()}}

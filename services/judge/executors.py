@@ -292,7 +292,7 @@ class EstimateExecutor:
             yield end
 
     def _make_replies(self, requests: Sequence[Request]) -> list[Reply]:
-        """Estimate all requests; a classifier that cannot be read is an infrastructure failure, which can be mended."""
+        """Estimate all requests; a classifier that cannot be read is an infrastructure failure, which can be fixed."""
         try:
             found = self._classifier.probabilities([str(request.values["question"]) for request in requests])
         except Unavailable as error:
@@ -343,7 +343,7 @@ class RerankExecutor:
 
 
 class GradeExecutor:
-    """The executor of grade calls; the grader of each plug-in has a pool of its own, so that it stops no other."""
+    """The executor of grade calls; the grader of each plug-in has its own pool, so that it stops no other."""
 
     def __init__(self, pool: GradingPool, plugin_pool: Callable[[Plugin], GradingPool]) -> None:
         """`plugin_pool` makes the pool of a plug-in's grader, when the first answer comes."""

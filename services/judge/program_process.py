@@ -1,4 +1,4 @@
-"""The child of `ProgramPool`: it runs each program of a model in a fork of its own, which has given up what it can.
+"""The child of `ProgramPool`: it runs each program of a model in its own fork, which has given up what it can.
 
 It reads {"program"} and answers an `Executed` or a `Failure`. A fork costs milliseconds where SymPy costs seconds to
 import, and leaves no trace of a program to the next one. `shared/mathtext/programs.py` refuses most programs that mean

@@ -112,7 +112,7 @@ class Distribution:
 
 
 class MetricValues(Collector):
-    """Values by metric and labels. Counters only grow; gauges are set anew each time."""
+    """Values by metric and labels. Counters only grow; gauges are set again each time."""
 
     def __init__(self) -> None:
         self._counters: defaultdict[tuple[str, Labels], float] = defaultdict(float)

@@ -119,8 +119,8 @@ class JobViewCache:
         """Return the job that `reference` names.
 
         Raises:
-            NotFound: there is none.
-            Conflict: there are several.
+            NotFound: it does not exist.
+            Conflict: the name is ambiguous.
         """
         trusted = self._trusted.get(reference)
         if trusted is not None and self._clock() < trusted.until:
@@ -152,7 +152,7 @@ class JobViewCache:
             still = self._lookups.get(reference) is mine
             if still:
                 del self._lookups[reference]
-        if still:  # else something was changed meanwhile
+        if still:  # else something was changed in the meantime
             if len(self._trusted) >= VIEWS_KEPT:
                 self._trusted.clear()
             self._trusted[reference] = CachedView(job, self._clock() + min(TRUSTED_S, self._fresh_s))

@@ -71,7 +71,7 @@ class BuildQueue:
             self._start_waiting()
             await turn.started.wait()
             yield
-        finally:  # a request that is cancelled while it waits ends here, too
+        finally:  # a request that is cancelled while it waits ends here as well
             (self._running if turn in self._running else self._waiting).remove(turn)
             self._start_waiting()
 
@@ -147,9 +147,9 @@ async def build_corpus(
     A caller that is cancelled leaves nothing of an unfinished index.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Invalid: the corpus is empty.
-        Conflict: the corpus was deleted or replaced meanwhile.
+        Conflict: the corpus was deleted or replaced in the meantime.
     """
     async with database.transaction() as connection:
         found = await connection.scalar(text("SELECT hash FROM corpora WHERE id = :id"), {"id": corpus})
@@ -189,7 +189,7 @@ async def _build(
 async def _find_reusable(
     database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any]
 ) -> IndexRow | None:
-    """Find the index of this recipe; None if there is none, or it is damaged."""
+    """Find the index of this recipe; None if it does not exist, or it is damaged."""
     found = await _query_index(database, signature=canonical.digest(made))
     if found is None:
         return None
@@ -335,12 +335,12 @@ class IndexCache:
         """Return the index with this id, loading it if need be.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
             Unavailable: its files are missing or changed, or this code would build it otherwise.
         """
         if (loaded := self._use_loaded(index)) is not None:
             return loaded
-        async with self._loading:  # searches of other indexes go on meanwhile
+        async with self._loading:  # searches of other indexes continue in the meantime
             loaded = self._use_loaded(index)  # whoever held the lock before may have loaded it
             if loaded is None:
                 loaded = await self._load(index)

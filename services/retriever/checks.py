@@ -41,7 +41,7 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
     """Check one of `NAMES`; without `kept` no index is checked.
 
     Raises:
-        NotFound: there is no check of this name.
+        NotFound: no check has this name.
     """
     match name:
         case "embeddings" | "reranker":

@@ -457,7 +457,7 @@ class ElasticsearchServer:
         lines: list[Body] = []
         for body in bodies:
             header: dict[str, Any] = {"allow_partial_search_results": False}
-            if self.replicas:  # each copy has a graph of its own: the same search always goes to the same copy
+            if self.replicas:  # each copy has its own graph: the same search always goes to the same copy
                 header["preference"] = f"{crc32(msgspec.json.encode(body)):08x}"
             lines += (header, body)
         with translate_errors(self._name):
@@ -477,7 +477,7 @@ class ElasticsearchServer:
             self._patient.options(ignore_status=404).indices.delete(index=index)
 
     def discard(self, index: str) -> None:
-        """Delete an index whose creation may still be going on, after waiting for it."""
+        """Delete an index whose creation may still be in progress, after waiting for it."""
         with suppress(MathragError), translate_errors(self._name):  # a key may lack the right to ask
             self._client.cluster.health(wait_for_events="languid", timeout=self._patience)
         self.delete(index)
@@ -551,7 +551,7 @@ class ServerBackend:
         """Build an index of all documents, all or nothing; `fields` makes the fields of a batch's texts.
 
         Raises:
-            Invalid: there is no document, or the server never takes one, or an index of these parameters.
+            Invalid: `batches` has no document, or the server permanently rejects a document or these parameters.
             Unavailable: the server takes no documents now.
         """
         index = f"{self._server.prefix}-{self.kind}-{signature}"

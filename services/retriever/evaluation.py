@@ -237,7 +237,7 @@ class Collection:
         """Return the queries and judgements of `split`.
 
         Raises:
-            Invalid, InvalidLine: there is no such split, it judges none of the queries, or a line cannot be used.
+            Invalid, InvalidLine: the split does not exist, it judges none of the queries, or a line cannot be used.
         """
         file = f"qrels/{split}.tsv"
         items = list(datasets.read_dataset(paths.dataset_lines(self._folder, split=split)))
@@ -309,7 +309,7 @@ def read_run(path: Path, k: int) -> dict[str, list[str]]:
     """Read at most `k` documents per query, by descending score as trec_eval does, and by rank where scores are equal.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file does not exist.
         InvalidLine: a row does not have six columns, or its rank or score is not a number.
     """
     if not path.is_file():
@@ -475,7 +475,7 @@ Measured = Mapping[str, Mapping[str, float]]
 
 
 def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSearcher) -> dict[str, Any]:
-    """Return the result of the evaluation; every measure is a key of its own.
+    """Return the result of the evaluation; every measure is its own key.
 
     Raises:
         Invalid, NotFound, InvalidLine: what the request names is not there or cannot be used.
@@ -511,7 +511,7 @@ def choose_measures(request: Evaluate) -> list[str]:
     """Return the usual measures for which `k` documents suffice, and those that were asked for.
 
     Raises:
-        Invalid: there is no such measure, or it looks at more documents.
+        Invalid: the measure does not exist, or it looks at more documents.
     """
     k = request.k
     usual = ("nDCG@10", f"Recall@{k}", "MAP", "MRR@10", "nDCG@5", "Recall@10", "Precision@10", "F1@10")
@@ -636,7 +636,7 @@ def split_queries(request: Tune, collection: Collection) -> Halves:
     """Split into development and held-out queries; a query of both splits is held out.
 
     Raises:
-        Invalid: there is no such split, or one of them would hold fewer than two queries.
+        Invalid: the split does not exist, or one of them would hold fewer than two queries.
     """
     held_out = collection.queries(request.held_out)
     split = request.split or (DEVELOPMENT if DEVELOPMENT in collection.splits() else request.held_out)

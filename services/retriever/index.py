@@ -108,7 +108,7 @@ class Backend(Protocol[I_co]):
             signature: digest of the recipe in hex, which is part of the index's name on a server.
 
         Raises:
-            Invalid: there is no document.
+            Invalid: documents are missing.
         """
 
     def load(self, folder: Path) -> I_co:
@@ -168,7 +168,7 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
         The folder, and the SHA-256 of its manifest.
 
     Raises:
-        Unavailable: there is no room for it, or another reason of the file system.
+        Unavailable: the file system refuses, for example because the disk is full.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -426,7 +426,7 @@ def _get_tokenizer() -> Any:
 
 @cache
 def load_tokenizer() -> Any:
-    """Make a tokenizer of our own, and read its dictionary: about a second and 64 MB.
+    """Make our own tokenizer, and read its dictionary: about a second and 64 MB.
 
     jieba's `initialize` would take its dictionary from any file called `jieba.cache` in the machine's temporary folder.
     """

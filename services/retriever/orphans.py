@@ -30,7 +30,7 @@ async def find(database: Database, data_dir: Path, server: ElasticsearchServer, 
 
 
 async def delete(database: Database, data_dir: Path, server: ElasticsearchServer, queue: BuildQueue) -> list[str]:
-    """Delete the indexes that `find` names, and return their names; one that a build begins meanwhile is kept.
+    """Delete the indexes that `find` names, and return their names; one that a build begins in the meantime is kept.
 
     Raises:
         Unavailable: the server does not answer.

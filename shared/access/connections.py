@@ -25,9 +25,10 @@ from shared.settings import Limits
 # disconnected.
 
 LINGER_S = 2.0
-"""How long a refused client may go on sending: if closed at once, it would be reset before it has read the reason."""
+"""How long a refused client may continue sending: if closed at once, it would be reset before it has read the
+reason."""
 LINGER_BYTES = 1 << 20
-"""Upper bound of what is read from it meanwhile."""
+"""Upper bound of what is read from it in the meantime."""
 MAX_PIPELINED = 16
 """Requests that a client may send ahead of their answers."""
 BODY_PERIODS = 2
@@ -89,7 +90,7 @@ class LimitedConnection(HttpToolsProtocol):
         return not is_in_use and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Mark the request that is being answered as disconnected, too: uvicorn marks only the newest one."""
+        """Mark the request that is being answered as disconnected as well: uvicorn marks only the newest one."""
         self._stop_waiting()
         self._disconnect(self._running)
         super().connection_lost(exc)

@@ -104,7 +104,7 @@ class ReplayAuditor:
                 progress.consume(answers)
         except (DBAPIError, OSError):
             raise
-        except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others go on
+        except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others continue
             return f"could not be replayed: {type(error).__name__}: {error}"
         return progress
 
@@ -138,7 +138,7 @@ def _decode_given(row: RowMapping, pipeline: str) -> Stored | None:
 
 
 def _read_reply(call: int, raw: bytes | None) -> advance.StoredAnswer | None:
-    """Decode the reply; None if there is none or it cannot be decoded."""
+    """Decode the reply; None if it does not exist or it cannot be decoded."""
     try:
         return None if raw is None else advance.decode_answer(call, raw)
     except ValueError:

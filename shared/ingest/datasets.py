@@ -177,7 +177,7 @@ def item(line: Fields, grader: str | None = None, named: Columns = ITEM_COLUMNS)
     (`messages`); the gold answer in one of `columns.REFERENCES`, else of `columns.ANSWERS` (GSM8K: what follows ####),
     else in the last box of `solution`; what it asks of a graph in `relation`, or in an object in `query`; statements
     that a complete answer contains in `nuggets`.
-    `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
+    `choice` reads `choices` as well, and asks them; `rubric` reads `rubric`.
 
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.

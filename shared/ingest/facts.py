@@ -40,7 +40,7 @@ def read_facts(rows: Iterable[Row], source: str, most: int) -> ParsedGraph:
     names.
 
     Raises:
-        Invalid: there are no facts.
+        Invalid: facts are missing.
         InvalidLine: lines that cannot be used.
         TooLarge: there are more lines.
     """
@@ -118,7 +118,7 @@ class _FactNumbering:
         """Return all that was added.
 
         Raises:
-            Invalid: there are no facts.
+            Invalid: facts are missing.
             InvalidLine: a phrase is for a relation that no fact has.
         """
         if not self._triples:
@@ -212,7 +212,7 @@ class QuestionReader(NamedTuple):
         """Read facts and templates from at most `most` lines.
 
         Raises:
-            Invalid: there are no facts.
+            Invalid: facts are missing.
             InvalidLine: lines that cannot be used.
             TooLarge: there are more lines.
         """

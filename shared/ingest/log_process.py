@@ -1,4 +1,4 @@
-"""Read a log of another program in a process of its own (`row_process`), as parsed JSON may take much memory."""
+"""Read a log of another program in its own process (`row_process`), as parsed JSON may take much memory."""
 
 import sys
 from collections.abc import Generator, Iterator

@@ -1,4 +1,4 @@
-"""Read one file with a plug-in in a process of its own (`row_process`), of bounded memory and time.
+"""Read one file with a plug-in in its own process (`row_process`), of bounded memory and time.
 
 The plug-in's reader is called with the open file, and yields a mapping for each row, with the names of JSON lines.
 """

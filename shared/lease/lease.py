@@ -149,7 +149,7 @@ class NotGranted(Exception):
 
 
 class ChunkRejected(Exception):
-    """The guard answered the chunk with an error that another epoch would not mend, so the calls are charged."""
+    """The guard answered the chunk with an error that another epoch would not fix, so the calls are charged."""
 
 
 class StreamBroken(Exception):

@@ -234,7 +234,7 @@ LONGEST = 4000
 def normal_form(text: str) -> str:
     """`text` in its normal form; of another script's digits and of layout nothing is left.
 
-    Raises nothing: what is not understood stays as it is.
+    Raises nothing: what is not understood is kept unchanged.
     """
     if len(text) > LONGEST:
         return text

@@ -34,7 +34,7 @@ def approximate(expression: Expression, values: Mapping[str, complex]) -> comple
 
     Raises:
         ArithmeticError: it is too large, or undefined.
-        ValueError: there is no such value; of degrees there is none.
+        ValueError: the value cannot be computed; degrees have none.
     """
     import mpmath  # type: ignore[import-untyped]  # it comes with SymPy
 
@@ -60,7 +60,7 @@ def constant(expression: Expression, names: Mapping[str, str] = {}, digits: int 
 
 
 def same_constant(one: Expression, other: Expression, names: Mapping[str, str] = {}) -> bool:
-    """Whether both are the same number: the difference of two that are falls to zero as digits are added.
+    """Return whether both are the same number: the difference of two that are falls to zero as digits are added.
 
     So many digits are computed that numbers made of those that are written can only agree in them if they are equal:
     1 - 1/2024! and 1 - 1/2025! agree in 5,000.

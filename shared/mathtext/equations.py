@@ -109,7 +109,7 @@ _MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
 MOST_EQUATIONS = 500
 """Of one text; those behind them are not looked at."""
 CONVERTED = frozenset({"cent", "cents"})
-"""Units that stand beside another one which is only a sign: 5 cents are $0.05."""
+"""Units that are next to another one which is only a sign: 5 cents are $0.05."""
 HALF = Fraction(1, 2)
 
 
@@ -129,7 +129,7 @@ class Equation(NamedTuple):
 
     @property
     def read(self) -> bool:
-        """Whether both sides could be read."""
+        """Return whether both sides could be read."""
         return bool(self.left and self.right)
 
 
@@ -162,7 +162,7 @@ def equations(text: str) -> list[Equation]:
 
 
 def holds(equation: Equation) -> bool | None:
-    """Whether it holds in one of its readings (True), in none (False), or neither can be said (None)."""
+    """Return whether it holds in one of its readings (True), in none (False), or neither can be said (None)."""
     verdicts = {_compare_exactly(left, right, equation) for left in equation.left for right in equation.right}
     if True in verdicts:
         return True
@@ -190,7 +190,7 @@ def _compare_exactly(left: Expression, right: Expression, equation: Equation) ->
 
 
 def _is_bare(side: Expression) -> bool:
-    """Whether it is a number without anything computed."""
+    """Return whether it is a number without anything computed."""
     while isinstance(side, Apply) and side.operation == "neg":
         side = side.operands[0]
     return isinstance(side, Number)
@@ -208,7 +208,7 @@ def leeway(left: Expression, right: Expression) -> tuple[Fraction, Fraction]:
     """How far apart both sides may be, since decimals are rounded: a difference, and a share of the larger side.
 
     A side that is a written number may be rounded to its last digit: half a unit of that, and of two written numbers
-    half a unit of the coarser one. A whole number may be rounded, too, where the other side has a decimal point. If
+    half a unit of the coarser one. A whole number may be rounded as well, where the other side has a decimal point. If
     both sides are computed, they are as uncertain as the coarsest decimal in them: 25 pi = 25 * 3.14.
     """
     numbers = [part for side in (left, right) for part in parts(side) if isinstance(part, Number)]
@@ -222,7 +222,7 @@ def leeway(left: Expression, right: Expression) -> tuple[Fraction, Fraction]:
 
 def _half_unit(side: Expression, *, whole: bool) -> Fraction | None:
     """Half a unit of the last digit of a written number, also of one in percent or with a unit; of a whole number only
-    if it may be `whole`. None: there is none.
+    if it may be `whole`. None if there is none.
     """
     if isinstance(side, Number):
         return HALF / 10 ** (side.places or 0) if whole or side.places else None
@@ -268,7 +268,7 @@ def _drop_boxes(written: list[Token]) -> list[Token]:
 
 
 def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
-    """Cut at what joins statements; lines that go on with an operator or a relation are one statement."""
+    """Cut at what joins statements; lines that continue with an operator or a relation are one statement."""
     depth = 0
     statement: list[Token] = []
     for at, token in enumerate(written):
@@ -287,9 +287,9 @@ def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[T
 
 
 def _continues(formula: str, before: Sequence[Token], written: Sequence[Token], line: int) -> bool:
-    """Whether the line that ends at token `line` is continued by the next.
+    """Return whether the line that ends at token `line` is continued by the next.
 
-    A line that begins with a sign may be an equation of its own: `-12 &= 6 - 18` is, `&- 2 = 10` is not.
+    A line that begins with a sign may be its own equation: `-12 &= 6 - 18` is, `&- 2 = 10` is not.
     """
     if not before or line + 1 == len(written):
         return False
@@ -342,7 +342,8 @@ def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | Non
 
 
 def _find_left(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
-    """What the side is compared to: the one before; of `2 + 3 = x = 6` the last number before, as x is equal to it."""
+    """Return what the side is compared to: the one before; of `2 + 3 = x = 6` the last number before, as x is equal to
+    it."""
     if not _is_numeric(read[right]):
         return right - 1
     left = right - 1
@@ -370,7 +371,7 @@ def _split_sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[st
 
 
 def _read_side(side: Sequence[Token]) -> tuple[Expression, ...]:
-    """What the side may mean; without a full stop that ends the sentence."""
+    """Return what the side may mean; without a full stop that ends the sentence."""
     while side and side[-1].kind is Kind.STRANGE and side[-1].text == ".":
         side = side[:-1]
     try:
@@ -399,14 +400,14 @@ _COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.
 
 
 def verify(text: str) -> Verified:
-    """How many of the text's equations hold, do not, and were not decided."""
+    """Count how many of the text's equations hold, do not, and were not decided."""
     imaginary = bool(_COMPLEX.search(text))
     verdicts = [verdict(each, imaginary=imaginary) for each in equations(text)]
     return Verified(verified=verdicts.count(True), refuted=verdicts.count(False), unknown=verdicts.count(None))
 
 
 def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
-    """Whether an equation holds; None: that cannot be said. `imaginary`: i is known to be the imaginary unit."""
+    """Return whether an equation holds; None: that cannot be said. `imaginary`: i is known to be the imaginary unit."""
     found = holds(equation)
     if found is not None or not equation.read:
         return found
@@ -431,7 +432,7 @@ def _compare(left: Expression, right: Expression, *, imaginary: bool) -> bool | 
 
 
 def _compare_numbers(left: Expression, right: Expression) -> bool | None:
-    """Whether two numbers are equal, to so many digits that they can only be.
+    """Return whether two numbers are equal, to so many digits that they can only be.
 
     Degrees are mere numbers outside trigonometric functions, so that nothing is known of `180^\\circ = \\pi`; and where
     both are rational, exact arithmetic has had its say.

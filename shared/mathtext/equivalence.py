@@ -244,7 +244,7 @@ def _named(sides: list[str], text: str) -> Shape:
 
 
 def _has_names_besides_units(side: str) -> bool:
-    """Whether there are names in it, besides its unit."""
+    """Return whether there are names in it, besides its unit."""
     measured = _measured(side)
     value = measured.text if isinstance(measured, Value) else side
     return bool(_LETTERS.search(_IN_TEXT.sub(lambda match: "" if unit(match[1]) else match[0], value)))
@@ -304,7 +304,7 @@ def _is_row(text: str) -> bool:
 
 
 def _inside(text: str, opened: re.Match[str]) -> str | None:
-    """What stands in the brackets, if they are around the whole."""
+    """Return what stands in the brackets, if they are around the whole."""
     at, depth = opened.end(), 1
     while at < len(text):
         before = at
@@ -473,8 +473,8 @@ def rename(text: str, old: str, new: str) -> str:
 
 
 def same_members(one: str, other: str, letter: str) -> bool:
-    """Whether both texts, lists of arithmetic progressions in `letter`, have the same members: k pi, and 2k pi with
-    pi + 2k pi. False also where that cannot be said.
+    """Return whether both texts, lists of arithmetic progressions in `letter`, have the same members: k pi, and 2k pi
+    with pi + 2k pi. False also where that cannot be said.
     """
     sides = [list(_progressions(each, letter)) for each in (one, other)]
     found = [each for side in sides for each in side]
@@ -493,7 +493,7 @@ def same_members(one: str, other: str, letter: str) -> bool:
 
 
 def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
-    """Whether each of `some` is one of the others, or a number of periods away from one."""
+    """Return whether each of `some` is one of the others, or a number of periods away from one."""
 
     def is_whole(text: str) -> bool:
         value = values.real(text)
@@ -598,7 +598,7 @@ _BRACKETS = {r"\langle": "(", r"\rangle": ")"}
 
 
 def compare(answer: str, gold: str) -> Verdict:
-    """Whether `answer` is right where `gold` is; what reads the same is, and nothing else is asked then.
+    """Return whether `answer` is right where `gold` is; what reads the same is, and nothing else is asked then.
 
     Not bounded in time: SymPy is not. Run it where it can be killed.
     """
@@ -710,7 +710,7 @@ def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
 
 
 def _matched(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any, Any], Verdict]) -> Verdict:
-    """Whether each has a partner of its own; equality is transitive, so that the first partner will do."""
+    """Return whether each has its own partner; equality is transitive, so that the first partner will do."""
     if len(given) != len(expected):
         return False
     left = list(given)
@@ -736,7 +736,7 @@ def _same_collection(given: Shape, expected: Shape) -> Verdict:
 
 
 def _list_members(found: Shape) -> tuple[Shape, ...]:
-    r"""What a list or set holds, without the name of the whole: `x = 1, 2`."""
+    r"""Return what a list or set holds, without the name of the whole: `x = 1, 2`."""
     if not isinstance(found, Listed | Finite):
         return (found,)
     first, *rest = found.parts or (Words(""),)

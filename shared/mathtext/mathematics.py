@@ -20,7 +20,7 @@ _LONGEST_NAME = 2
 
 
 def equal_strict(answer: str, gold: str) -> bool:
-    """Whether both strings are the same, as they stand or normalised.
+    """Return whether both strings are the same, as they stand or normalised.
 
     A string that the rules cannot read (two units, or a macro without its argument) only equals itself.
     """

@@ -36,7 +36,7 @@ VALUE_CHANGING = frozenset(
         ).split()
     )
 )
-"""A quantity goes on behind, or before, these words."""
+"""A quantity continues behind, or before, these words."""
 MULTIPLYING = "|".join(sorted({*SCALES, *_PART, *_PARTS}, reverse=True))
 """A pattern of words that multiply or divide the number before them."""
 SCALING = f"{MULTIPLYING}|{'|'.join(POWERS)}|cents?|{PERCENT}"
@@ -44,8 +44,8 @@ SCALING = f"{MULTIPLYING}|{'|'.join(POWERS)}|cents?|{PERCENT}"
 
 
 def divisor(word: str, *, one: bool) -> int | None:
-    """What the number before `word` is divided by: 10 of "tenths". `one`: the number is one, and the word's form the
-    singular. None: it divides nothing, like "third" in "twenty third".
+    """Return what the number before `word` is divided by: 10 of "tenths". `one`: the number is one, and the word's form
+    the singular. None: it divides nothing, like "third" in "twenty third".
     """
     return (_PART if one else _PARTS).get(word)
 
@@ -405,7 +405,7 @@ def written(value: Fraction) -> str:
 
 
 def _value(words: Sequence[str]) -> tuple[Fraction, int]:
-    """What the words say, and how many of them say it; none if there is no number."""
+    """Return what the words say, and how many of them say it; none if there is no number."""
     whole, used = _cardinal(words)
     value = Fraction(whole)
     if (part := _part(words))[1] > used:
@@ -454,13 +454,14 @@ def _cardinal(words: Sequence[str]) -> tuple[int, int]:
 
 
 def _joins(words: Sequence[str], at: int) -> bool:
-    """Whether the "and" at word `at` goes on with the number: a hundred and five, but not a hundred and a half."""
+    """Return whether the "and" at word `at` continues with the number: a hundred and five, but not a hundred and a
+    half."""
     behind = words[at + 1 :]
     return at > 0 and words[at - 1] in SCALES and bool(behind) and behind[0] in _VALUES and not _part(behind)[1]
 
 
 def _fits(group: int, small: int, *, first: bool) -> bool:
-    """Whether `small` may follow what the words of a group have said: twenty one, but not one twenty."""
+    """Return whether `small` may follow what the words of a group have said: twenty one, but not one twenty."""
     return first or (0 < small < 10 and group % 100 >= 20 and group % 10 == 0)
 
 
@@ -514,14 +515,15 @@ def _split_half(behind: str) -> tuple[Fraction | None, str]:
 
 
 def _measures(behind: str) -> bool:
-    """Whether what stands behind a number in characters is a unit, or begins with a measure word."""
+    """Return whether what stands behind a number in characters is a unit, or begins with a measure word."""
     if not behind or behind in _ALONE or unit(behind):
         return True
     return behind[0] in _MEASURE_WORDS and is_counted_noun(behind)
 
 
 def _worth(characters: str) -> Fraction | None:
-    """What they are worth: hundreds of millions before ten thousands, of which there may be hundreds of millions."""
+    """Return what they are worth: hundreds of millions before ten thousands, of which there may be hundreds of
+    millions."""
     for group, size in _GROUPS.items():
         above, found, below = characters.rpartition(group)
         if found:
@@ -558,7 +560,7 @@ def _places(tokens: Sequence[str]) -> Fraction | None:
 
 # Notation of programs in LaTeX: `exp(9)` is `e^{9}`, `sqrt(1+sqrt(2))` is `\sqrt{1+\sqrt{2}}`.
 #
-# Nothing is evaluated; a name that is not in the table stays as it is.
+# Nothing is evaluated; a name that is not in the table is kept unchanged.
 
 _TEMPLATES = {
     ("sqrt", 1): r"\sqrt{#1}", ("cbrt", 1): r"\sqrt[3]{#1}", ("exp", 1): "e^{#1}", ("pow", 2): "(#1)^{#2}",
@@ -572,7 +574,7 @@ _NAMES = "|".join(sorted({name for name, _ in _TEMPLATES}, reverse=True))
 _CALL = re.compile(rf"(?<![a-zA-Z\\_])\\?({_NAMES})\(")
 _BRACKET = re.compile(r"[()\[\]{},]")
 MOST_CALLS = 50
-"""Of one text; one with more stays as it is."""
+"""Of one text; one with more is kept unchanged."""
 
 
 def without_calls(text: str) -> str:

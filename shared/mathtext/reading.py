@@ -388,14 +388,14 @@ class _ExpressionParser:
         return self._factor()
 
     def _begins(self) -> bool:
-        """Whether a factor begins here that no sign stands before."""
+        """Return whether a factor begins here that no sign stands before."""
         token = self._peek()
         if token.kind is Kind.BAR:
             return self._bars == 0
         return token.kind in (Kind.NUMBER, Kind.SYMBOL, Kind.COMMAND, Kind.CONSTANT, Kind.OPEN)
 
     def _beside(self, left: Expression) -> Expression:
-        """The product of `left` and what stands beside it."""
+        """The product of `left` and what is next to it."""
         if self._peek().kind is Kind.NUMBER:
             raise Unread("two numbers without a sign between them")
         return Apply("*", (left, self._factor()))
@@ -516,7 +516,7 @@ class _ExpressionParser:
         return Apply(operation, (self._primary(), self._primary()))
 
     def _argument(self) -> Expression:
-        """What a function is applied to: a bracket, or a factor and the names behind it, such as 2 pi x."""
+        """Return what a function is applied to: a bracket, or a factor and the names behind it, such as 2 pi x."""
         if self._peek().kind is Kind.OPEN:
             return self._factor()
         found = self._factor()

@@ -40,7 +40,7 @@ PLACES = 6
 _IN_TEXT = re.compile(r"(?<!_)(?<!_\{)\\text\{([^{}]*)\}")
 _PLAIN_WORD = re.compile(r"(?<= )[A-Za-z]{2,}(?![A-Za-z])|(?<![\\A-Za-z])[A-Za-z]{2,}(?= )|[^\W\d_\x00-\u2fff]+")
 _STRANGE = re.compile(r"\\(?:gg|gtrsim|lesssim|ll|lnot|neg|ngtr|nless|not|nsim|propto|sim)(?![A-Za-z])")
-"""Relations that Math-Verify leaves out, too."""
+"""Relations that Math-Verify leaves out as well."""
 _APPLIED = re.compile(
     r"(?<![a-zA-Z\\])(?:[fghpqFGHPQOT]'*\(|[a-zA-Z]'*\((?:[a-zA-Z]|\d+)\)|d[xyt](?![a-zA-Z]))|\\partial"
     r"|\\(?:Gamma|Phi|Psi|mu|phi|psi|sigma|tau|varphi|zeta) ?\("
@@ -53,7 +53,7 @@ _CANNOT = (Unread, Unsuitable, ArithmeticError, ValueError, TypeError, Recursion
 
 
 def equal_values(answer: str, gold: str) -> bool | None:
-    """Whether both texts are the same value; None if nobody can read `gold`."""
+    """Return whether both texts are the same value; None if nobody can read `gold`."""
     if answer == gold:
         return True
     if len(answer) == len(gold) == 1 and (answer + gold).isalpha():
@@ -159,7 +159,7 @@ def _same_number(one: Expression, other: Expression) -> bool:
 
 
 def _is_rational_function(expression: Expression) -> bool:
-    """Whether nothing is done to names but what can be done to polynomials."""
+    """Return whether nothing is done to names but what can be done to polynomials."""
     match expression:
         case Apply("^", (base, Number(power) | Apply("neg", (Number(power),)))):
             return power.denominator == 1 and _is_rational_function(base)
@@ -170,7 +170,8 @@ def _is_rational_function(expression: Expression) -> bool:
 
 
 def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *, whole: bool) -> bool | None:
-    """Whether both are equal where both have a value, at points of `whole` or other numbers; None: too few have one."""
+    """Return whether both are equal where both have a value, at points of `whole` or other numbers; None: too few have
+    one."""
     draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
     one, other, names = _with_name(one), _with_name(other), [*names, PI]
     same = 0
@@ -216,7 +217,7 @@ def _at(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
 
 
 def _rounds_to(number: Expression, gold: str) -> bool:
-    """Whether `gold` is a decimal of at least six places, and what `number` is when rounded to as many."""
+    """Return whether `gold` is a decimal of at least six places, and what `number` is when rounded to as many."""
     rounded = _ROUNDED.fullmatch(gold)
     if rounded is None:
         return False
@@ -281,7 +282,7 @@ def in_order(found: Reals) -> Reals:
 
 
 def union(one: Reals, other: Reals) -> Reals:
-    """What is in either.
+    """Return what is in either.
 
     Raises:
         Unordered: see `in_order`; so do `intersection` and `difference`.
@@ -290,12 +291,12 @@ def union(one: Reals, other: Reals) -> Reals:
 
 
 def intersection(one: Reals, other: Reals) -> Reals:
-    """What is in both."""
+    """Return what is in both."""
     return _reals(_both(_pieces(one), _pieces(other)), one.name or other.name)
 
 
 def difference(one: Reals, other: Reals) -> Reals:
-    """What is in `one` only."""
+    """Return what is in `one` only."""
     pieces = _merged(_pieces(other))
     highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
     lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
@@ -304,7 +305,7 @@ def difference(one: Reals, other: Reals) -> Reals:
 
 
 def disjoint(sets: Sequence[Reals]) -> bool:
-    """Whether no number is in two of them."""
+    """Return whether no number is in two of them."""
     pieces = [_merged(_pieces(each)) for each in sets]
     return not any(_both(one, other) for at, one in enumerate(pieces) for other in pieces[:at])
 
@@ -365,7 +366,7 @@ def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
 
 
 def asks_for_factors(answer: str, gold: str) -> bool:
-    """Whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
+    """Return whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
 
     If the answer counts by factorials or binomial coefficients, it is no polynomial whose factors were asked for.
     """
@@ -378,7 +379,7 @@ def asks_for_factors(answer: str, gold: str) -> bool:
 
 
 def factored_alike(answer: str, gold: str) -> bool:
-    """Whether `answer` is a product of the same factors as `gold`, in any order and up to signs."""
+    """Return whether `answer` is a product of the same factors as `gold`, in any order and up to signs."""
     return any(_counted(one) == _counted(other) for one in expressions(answer) for other in expressions(gold)[:1])
 
 

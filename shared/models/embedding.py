@@ -92,7 +92,7 @@ class Encoder(Protocol):
         """Return one vector per text, in one request. Safe to call from several threads.
 
         Raises:
-            ModelFailed: there are no vectors; `context_exceeded` if a text is too long.
+            ModelFailed: vectors are missing; `context_exceeded` if a text is too long.
         """
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class CrossEncoder(Protocol):
         """Return one score per document, in order, in one request. Safe to call from several threads.
 
         Raises:
-            ModelFailed: there are no scores; `context_exceeded` if a pair is too long.
+            ModelFailed: scores are missing; `context_exceeded` if a pair is too long.
         """
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class RerankingModel(Protocol):
         """Return one score in [0, 1] per document, in order.
 
         Raises:
-            ModelFailed: there are no scores, or unusable ones.
+            ModelFailed: scores are missing, or unusable ones.
         """
 
 

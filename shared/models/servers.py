@@ -80,7 +80,7 @@ class Endpoint:
         """Post a body and return the answer.
 
         Raises:
-            ModelFailed: there is no answer, or it cannot be read as `kind`.
+            ModelFailed: the answer is missing, or cannot be read as `kind`.
         """
         return self._request("POST", path, kind, body)
 

@@ -49,7 +49,7 @@ SHARE = Markup('<rect x="{:.2f}" y="0" width="{:.2f}" height="8" class="{}"/>')
 
 
 def draw_shares(parts: Sequence[float], whole: float = 0.0) -> Markup:
-    """Draw the parts of a whole side by side, without numbers: these stand beside the bar as text.
+    """Draw the parts of a whole side by side, without numbers: these are next to the bar as text.
 
     The rest of `whole` stays empty.
     """
@@ -74,7 +74,7 @@ def draw_whisker(value: float, low: float, high: float, *, start: float = 0.0, e
     """Draw `value` as a dot on a line from `low` to `high`, on a scale from `start` to `end`, with a line at 0 if
     that is inside.
 
-    It is hidden from screen readers, because the figures stand beside it.
+    It is hidden from screen readers, because the figures are next to it.
     """
 
     def place(of: float) -> float:

@@ -85,7 +85,7 @@ def write_all(figures: Iterable[Figure], folder: Path) -> list[str]:
 
 
 def render_svg(figure: Figure) -> str:
-    """Render the figure as a file of its own: a screen reader reads title and caption."""
+    """Render the figure as its own file: a screen reader reads title and caption."""
     label = _describe(figure)
     return draw_plot(figure.plot, FILE_WIDTH, label, title=figure.title, notes=figure.notes, has_ground=True)
 

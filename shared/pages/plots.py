@@ -442,7 +442,7 @@ def shorten(text: str, room: float) -> str:
 
 
 def wrap(text: str, room: float, size: float = SIZE) -> list[str]:
-    """Split a text into lines that fit into `room`; a longer word keeps a line of its own."""
+    """Split a text into lines that fit into `room`; a longer word keeps its own line."""
     lines: list[str] = []
     for word in text.split():
         if lines and measure(f"{lines[-1]} {word}", size) <= room:

@@ -35,8 +35,8 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         decisions.append(round_.decision(verdict, critic))
         action, rewritten = verdict.action, False
         if action is CriticAction.REWRITE:
-            # Another query for the original question; without one, the last query goes on with its next page. The model
-            # is shown at most one page of the best documents that are not irrelevant.
+            # Another query for the original question; without one, the last query continues with its next page. The
+            # model is shown at most one page of the best documents that are not irrelevant.
             hints = filter_relevant(sort_by_relevance(judged), critic.rewrite)[: critic.k]
             reply = yield rewrite_again(question, critic.decoding, tuple(each.document for each in hints))
             written = read_rewrite(question, reply)

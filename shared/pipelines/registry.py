@@ -132,7 +132,7 @@ def get_declared(name: str, run: object) -> Registered:
 
 
 def adopt(found: Registered, plugin: PluginPin, imported: source.Texts, read: Callable[[], source.Texts]) -> None:
-    """Register a pipeline of a plug-in; `imported` are its files as imported, `read` reads them anew.
+    """Register a pipeline of a plug-in; `imported` are its files as imported, `read` reads them again.
 
     Raises:
         ValueError: if a pipeline has that name.
@@ -171,7 +171,7 @@ def pipeline_hash(name: str, params: Params | None = None) -> str:
     job with metrics, whose parameters are `params`, also of the metrics' version.
 
     Raises:
-        UnknownPipeline: if there is no such pipeline.
+        UnknownPipeline: if the pipeline does not exist.
     """
     found = get(name)
     own = found.plugin.hash if found.plugin else canonical.digest([name, found.version]).hex()
@@ -192,7 +192,7 @@ def list_changed_files(name: str) -> list[source.Change]:
     Those of a plug-in's pipeline are the plug-in's; every other pipeline stands on all files of `SOURCES`.
 
     Raises:
-        UnknownPipeline: if there is no such pipeline.
+        UnknownPipeline: if the pipeline does not exist.
     """
     if get(name).plugin:
         imported, read = _adopted[name]

@@ -62,7 +62,8 @@ SWITCHES = (
     Switch(
         ("rulerag.query", "rulerag.width", "rulerag.documents", "rulerag.question"), ("rulerag.use",), ("generation",)
     ),
-    # Graders of plug-ins are given threshold and separators, too; "" is the dataset's grader, which is not known here.
+    # Graders of plug-ins are given threshold and separators as well; "" is the dataset's grader, which is not known
+    # here.
     Switch(("grading.threshold",), ("grading.grader",), tuple(GRADERS.keys() - {"f1"})),
     Switch(("grading.separators",), ("grading.grader",), tuple(GRADERS.keys() - {"set"})),
     Switch(

@@ -40,7 +40,8 @@ DRY_RUN = Passages(documents=("0" * 64, "1" * 64))
 SEARCHED = 10
 """Documents that a search for the question returns, to see which others have the answer."""
 SAME_ANSWER = 0.5
-"""Token F1 from which a reply gives the answer, if both have the same numbers. A reply that contains it does, too."""
+"""Token F1 from which a reply gives the answer, if both have the same numbers. A reply that contains it does as
+well."""
 _WRITING = Decoding(temperature=0.0, max_tokens=400)
 _ANSWERING = Decoding(temperature=0.0, max_tokens=60)
 _LABELLING = Decoding(temperature=0.0, max_tokens=10)
@@ -135,7 +136,7 @@ def read_candidate(reply: str, passages: Sequence[str]) -> Candidate | str:
 
 
 def _read_fields(reply: str) -> dict[str, list[str]]:
-    """Return the texts behind `Question:`, `Answer:` and `Quotation:`; each goes on to the next field."""
+    """Return the texts behind `Question:`, `Answer:` and `Quotation:`; each continues to the next field."""
     fields: dict[str, list[str]] = {"question": [], "answer": [], "quotation": []}
     reply = reply.replace("\0", "")
     found = [*_FIELD.finditer(reply)]

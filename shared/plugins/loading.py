@@ -116,7 +116,7 @@ def read_template(text: str) -> Template:
         raise UnusableFile(f"is not a template: {error}; see shared/rag/templates/cot.toml for an example") from error
 
 
-# Try to import a plug-in in a process of its own, which is killed when it takes too long.
+# Try to import a plug-in in its own process, which is killed when it takes too long.
 #
 # What an import does cannot be undone, and what hangs in it cannot be stopped: no service imports a plug-in that has
 # not passed here.
@@ -225,7 +225,7 @@ def encode_usable_pins() -> str:
 
 
 def explain_unusable(kind: Kind, name: str) -> str | None:
-    """Return why the plug-in of this name cannot be used, as a sentence; None if there is no such plug-in."""
+    """Return why the plug-in of this name cannot be used, as a sentence; None if the plug-in does not exist."""
     found = _find_loaded(kind, name)
     if found is None or found.state is State.READY:
         return None
@@ -233,7 +233,7 @@ def explain_unusable(kind: Kind, name: str) -> str | None:
 
 
 def get_usable(kind: Kind, name: str) -> Plugin | None:
-    """Return the plug-in of this name; None if there is none that can be used."""
+    """Return the plug-in of this name; None if no usable one exists."""
     found = _find_loaded(kind, name)
     return found if found is not None and found.state is State.READY else None
 
@@ -321,7 +321,7 @@ def _adopt(plugin: Plugin) -> Plugin:
             prompts.adopt(read_template(*plugin.texts.values()))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything, and the others go on
+    except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything, and the others continue
         return plugin.with_state(State.FAILED, f"{type(error).__name__}: {error}")
     return plugin
 

@@ -84,7 +84,7 @@ _adopted: dict[str, Metric] = {}
 
 
 def find_metric(name: str) -> Metric | None:
-    """Return the metric called `name`; None if there is none."""
+    """Return the metric called `name`; None if it does not exist."""
     return METRICS.get(name) or _adopted.get(name)
 
 
@@ -92,7 +92,7 @@ def get_metric(name: str) -> Metric:
     """Return the metric called `name`.
 
     Raises:
-        LookupError: there is none; the message lists those that exist.
+        LookupError: it does not exist; the message lists those that exist.
     """
     found = find_metric(name)
     if found is None:

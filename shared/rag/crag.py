@@ -416,7 +416,7 @@ def _search_fallback(found: DocumentPool, params: Params, library: Library) -> P
 Mode = Literal["selection", "fixed", "excerption"]
 WINDOW = 50
 TAIL = 10
-"""Words at the end that are too few for a window of their own."""
+"""Words at the end that are too few for their own window."""
 GROUP = 3
 SHORT_SENTENCE = 5
 """A sentence of at most so many words belongs to the one before."""

@@ -1,4 +1,5 @@
-"""Run the critic's decisions (seed document 004): after each page of documents, generate, go on, or rewrite the query.
+"""Run the critic's decisions (seed document 004): after each page of documents, generate, continue, or rewrite the
+query.
 
 Its mean is of one page, so that a single bad document blocks generation however many good ones there are; here enough
 relevant documents suffice (`critic.aggregate=mean` brings the document's rule back). Decision 27 lists the differences.
@@ -94,7 +95,7 @@ class Round(NamedTuple):
 def decide(round_: Round, params: CriticParams) -> RoundDecision:
     """Apply the decision table (004, section 3.2) in the order of its priorities.
 
-    A page without any document is rewritten at once, whatever `params.rewrite_from`: there is nothing to go on with.
+    A page without any document is rewritten at once, whatever `params.rewrite_from`: there is nothing to continue with.
     One whose ratings all failed says nothing about the query, which is kept.
     """
     score = round_.score(params.aggregate)

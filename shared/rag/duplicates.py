@@ -59,7 +59,7 @@ _COMMANDS = r"""
     \_ \$ \( \) \[ \] \, \; \: \! \> \/ \- \& $ & ~ 、 。 ¿
 """
 _FORMATTING = frozenset((*_COMMANDS.split(), "\\ ", "\\"))
-"""Tokens that are left out; braces after them are, too."""
+"""Tokens that are left out; braces after them are as well."""
 _FUNCTIONS = """
     sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln exp lim max min sup inf gcd lcm det dim deg
     arg ker mod sqrt pi theta alpha beta gamma lambda

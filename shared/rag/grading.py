@@ -371,7 +371,7 @@ def get_grader(name: str) -> Grader:
     """Return the grader of this name; "" stands for `math`.
 
     Raises:
-        LookupError: there is none; the message lists those that exist.
+        LookupError: it does not exist; the message lists those that exist.
     """
     found = GRADERS.get(name or "math") or _adopted.get(name)
     if found is None:
@@ -404,7 +404,7 @@ def choose_marking_grader(name: str, *, peers: bool = False) -> str:
     `math` for `math-dataset`, by whose rules 5% equals both 5 and 0.05.
 
     Raises:
-        LookupError: there is no such grader.
+        LookupError: the grader does not exist.
     """
     found = get_grader(name)
     if found.name == "last-number" or (peers and found.name in MATHEMATICAL):
@@ -419,7 +419,7 @@ def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
 
     Raises:
         InvalidGold: the gold answer is not one that the grader can use.
-        LookupError: there is no such grader, or it is the judge model.
+        LookupError: the grader does not exist, or it is the judge model.
     """
     found = get_grader(rules.grader)
     if found.mark is None:

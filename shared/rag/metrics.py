@@ -22,7 +22,7 @@ def get_cutoff(name: str) -> int | None:
     """Return how many documents of a list the measure `name` uses; None means all.
 
     Raises:
-        Invalid: there is no such measure.
+        Invalid: the measure does not exist.
     """
     found = _NAME.fullmatch(name)
     if found is None:
@@ -40,7 +40,7 @@ def measure_per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[st
     F1 is each query's harmonic mean of the two at the cutoff (not ir-measures' SetF, which knows none).
 
     Raises:
-        Invalid: there is no such measure.
+        Invalid: the measure does not exist.
     """
     import ir_measures
 

@@ -324,7 +324,7 @@ _NAMED = re.compile(
 )
 _ALONE = re.compile(rf"[^\w+−-]*{_VALUE}(?:\s*(?:points?|stars?|分|颗?星))?\W*", re.IGNORECASE)
 _WHOLE = re.compile(r".*[,;}\n!?.。](?=\D)", re.DOTALL)
-"""Up to the last sign that ends a number: what follows may go on behind the token limit."""
+"""Up to the last sign that ends a number: what follows may continue behind the token limit."""
 _NUMBER = r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 # A number that the token limit may have cut has nothing behind it.
 _SCORE = re.compile(rf"""["']relevance_score["']\s*:\s*["']?({_NUMBER})["']?\s*[,}}\n]""")
@@ -334,7 +334,7 @@ _REASON = re.compile(r""""reasoning"\s*[:：]\s*"(?P<reason>(?:[^"\\]|\\.)*)""",
 def parse_rating(text: str, *, truncated: bool) -> Rated | Failure:
     """Find the rating in a judge's reply: exactly one distinct `[[1]]` to `[[5]]`, however often it is repeated.
 
-    Blanks and full-width characters, `[[4.0]]` and `[[4/5]]` are read, too. Two different numbers are no rating: the
+    Blanks and full-width characters, `[[4.0]]` and `[[4/5]]` are read as well. Two different numbers are no rating: the
     prompts ask for one, not for the last one, so its place settles nothing.
     Returns a `Failure` otherwise: TRUNCATED if the token limit ended a reply that holds no `[[n]]`, else UNPARSED.
     (Seed document 000, section 3.2.2, takes any digit and the first match.)

@@ -116,7 +116,7 @@ def gather(paths: Sequence[RecallPath], replies: Sequence[Retrieved | Failure]) 
 def merge_paths(question: str, lists: Mapping[RecallPath, Retrieved], library: Library, params: Params) -> Trace:
     """Fuse all lists by their paths' weights into the `params.candidates` best documents of different content.
 
-    In jobs of release 0.1 near-duplicates of `question` are dropped here, too: their searches did not know it.
+    In jobs of release 0.1 near-duplicates of `question` are dropped here as well: their searches did not know it.
     """
     weights = [path.weight for path in lists]
     fused = dict(fuse([to_ranked_list(found) for found in lists.values()], weights, params.fusion, params.rrf_k))

@@ -81,7 +81,7 @@ class Dictionary:
         self._right = self._words | set(source.right)
 
     def synonyms(self, question: str) -> tuple[str, ...]:
-        """Return other names of the terms in `question`, in its language; for a Chinese question in English, too.
+        """Return other names of the terms in `question`, in its language; for a Chinese question in English as well.
 
         English ones, because most collections of mathematics are English. Names that stand in the question already
         are left out, and so are those after the first 8.
@@ -436,7 +436,7 @@ _ASIDE = re.compile(r"《[^《》]*》|\b(?:[A-Z][A-Za-z]+-?\d+(?:\.\d+)*|[A-Z]\
 
 
 def _compile(intent: Intent, rule: str) -> tuple[Intent, re.Pattern[str]]:
-    """Compile a rule. With ASCII letters alone there is a boundary of a word in `compare一下`, too."""
+    """Compile a rule. With ASCII letters alone there is a boundary of a word in `compare一下` as well."""
     return intent, re.compile(rule, re.IGNORECASE | re.DOTALL | re.ASCII)
 
 

@@ -62,7 +62,7 @@ def cosine(left: Vector, right: Vector) -> float:
 # does not end inside `$...$`, `\(...\)`, `\[...\]`, `\begin...\end`, `[asy]...[/asy]` or braces, in a decimal number,
 # nor after an abbreviation, an initial or the number of an item. Where it is not certain, two sentences stay one.
 
-# Pandoc's rule for $: formulas touch their dollars, so that "costs $5, and then $6" holds none; "$ x $" is one, too.
+# Pandoc's rule for $: formulas touch their dollars, so that "costs $5, and then $6" holds none; "$ x $" is one as well.
 _FORMULA = re.compile(
     r"\$\$(?:\\.|[^$\\])*\$\$|\$(?!\s)(?:\\.|[^$\\])*(?<!\s)\$(?!\d)|\$\s(?:\\.|[^$\\])*\s\$(?!\d)", re.DOTALL
 )
@@ -208,7 +208,7 @@ def change_outside(text: str, spans: Sequence[tuple[int, int]], change: Callable
 # Normalise the words of an answer as in SQuAD's evaluation (Rajpurkar et al. 2016), with rules for numbers.
 #
 # Lower case, without punctuation and English articles, blanks unified; beyond SQuAD's script in Unicode's form NFKC,
-# with every Chinese or Japanese character as a word of its own. SQuAD's script turns -5 into 5 and 3.5 into 35. Here a
+# with every Chinese or Japanese character as its own word. SQuAD's script turns -5 into 5 and 3.5 into 35. Here a
 # number keeps its sign, its decimal point and its per cent sign, and mathematical operators stay.
 
 _IN_NUMBERS = re.compile(r"((?<=\d)[-./:](?=\d)|(?<!\w)(?:-?\.|-)(?=\d)|(?<=\d)%)")

@@ -145,7 +145,7 @@ def count_edges(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
 
 
 def count_parallels(index: EdgeIndex, subjects: Ints, objects: Ints, allowed: NDArray[np.bool_]) -> Supports:
-    """How many of the pairs have edges of two labels, the lower one first; both must be `allowed`."""
+    """Count how many of the pairs have edges of two labels, the lower one first; both must be `allowed`."""
     return _add_up(_parallel_parts(index, _pair_numbers(index, subjects, objects), allowed), index.labels)
 
 
@@ -157,7 +157,7 @@ def _parallel_parts(index: EdgeIndex, pairs: Longs, allowed: NDArray[np.bool_]) 
 
 
 def count_paths(index: EdgeIndex, subjects: Ints, objects: Ints) -> Supports:
-    """How many of the pairs a path of two edges joins, by their labels, from subject to object."""
+    """Count how many of the pairs a path of two edges joins, by their labels, from subject to object."""
     return _add_up(_path_parts(index, subjects, objects), index.labels)
 
 
@@ -335,16 +335,17 @@ class Search:
         return self.bodies.index
 
     def are_supported(self, counts: Longs) -> NDArray[np.bool_]:
-        """Whether bodies with these supports explain enough of the head; what extends others never explains more."""
+        """Return whether bodies with these supports explain enough of the head; what extends others never explains
+        more."""
         covered = counts / len(self.head.subjects) >= self.mining.min_head_coverage
         return np.asarray(covered & (counts >= self.mining.min_support))
 
     def is_certain(self, support: int, pca_body_size: int) -> bool:
-        """Whether the PCA confidence reaches its minimum."""
+        """Return whether the PCA confidence reaches its minimum."""
         return support / pca_body_size >= self.mining.min_pca_confidence
 
     def largest_body(self, support: int) -> int | None:
-        """A PCA body size above which no rule of this support is certain; None if there is none."""
+        """A PCA body size above which no rule of this support is certain; None if no size is."""
         least = self.mining.min_pca_confidence
         return int(support / least) + 1 if least else None
 
@@ -564,7 +565,7 @@ BODY = 64
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: Amie) -> int:
-    """What a process takes at most, unless a single pair of entities has millions of paths between them."""
+    """Return what a process takes at most, unless a single pair of entities has millions of paths between them."""
     bodies = min((2 * relations) ** 2, 8 * triples)
     each = ANCHORED_TRIPLE if mining.constants else TRIPLE
     return PROCESS + JOINS + triples * each + entities * ENTITY + bodies * BODY

@@ -247,7 +247,7 @@ class Heads:
         self._last = edges.rank[heads][order][first]
 
     def follow(self, pairs: Integers, ranks: Integers) -> NDArray[np.bool_]:
-        """Whether a fact of the head is later than `ranks`."""
+        """Return whether a fact of the head is later than `ranks`."""
         number = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
         last = np.where(self._pairs[number] == pairs, self._last[number], -1)
         later: NDArray[np.bool_] = last > ranks
@@ -317,7 +317,7 @@ def _extend(edges: Edges, paths: Integers, relations: Integers) -> Iterator[Inte
 def _count(edges: Edges, shapes: Shapes, heads: Heads, body: Integers, paths: Integers) -> WalkCounts:
     """Of distinct paths those that are of their body's shape.
 
-    As in TLogic, a body that names no entity twice is one of paths that do, too; any other asks for exactly its
+    As in TLogic, a body that names no entity twice is one of paths that do as well; any other asks for exactly its
     equalities.
     """
     wanted = shapes.equalities[body]
@@ -388,8 +388,8 @@ ROW = 300
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: TLogic) -> int:
-    """What a process takes at most."""
+    """Return what a process takes at most."""
     rows = max(2 * AT_ONCE, mining.samples, mining.walks)
     if mining.exact:
-        rows += 2 * triples  # a single body may go on by every edge of a relation
+        rows += 2 * triples  # a single body may continue by every edge of a relation
     return PROCESS + triples * FACT + (entities + relations) * NAME + rows * ROW

@@ -480,7 +480,7 @@ class SampleProgress:
 
     @property
     def waits(self) -> bool:
-        """Whether the pipeline waits for calls."""
+        """Return whether the pipeline waits for calls."""
         return bool(self.replay.calls)
 
     @property
@@ -781,7 +781,7 @@ def _make_storable(detail: str) -> str:
 # Lock order: samples (id), calls (key, by the unique index), queue (new rows only).
 #
 # A sample that cannot be read fails alone. If an unexpected error stops a batch, the batch is halved until the sample
-# that causes the error is alone; that sample fails as `internal_error`, and the others go on.
+# that causes the error is alone; that sample fails as `internal_error`, and the others continue.
 
 READY_SAMPLES = fill_names("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
@@ -857,7 +857,7 @@ class Advancer:
         """Advance the samples that `pick` selects.
 
         Raises:
-            BatchStopped: one of them may have to fail, so that the others can go on.
+            BatchStopped: one of them may have to fail, so that the others can continue.
         """
         while True:
             try:

@@ -97,7 +97,7 @@ async def load_items(database: Database, dataset: str) -> ItemIndex:
     """Load the dataset's items by their ids and questions, as the lines of a file name them.
 
     Raises:
-        NotFound: there is no such dataset.
+        NotFound: the dataset does not exist.
     """
     async with database.transaction() as connection:
         number = (await connection.execute(SELECT_DATASET_ID, {"name": dataset})).scalar()
@@ -118,7 +118,7 @@ async def submit_imported(
 
     Raises:
         Conflict: a job has this name already.
-        Invalid: there are no answers, or the repeats do not start at 0.
+        Invalid: answers are missing, or the repeats do not start at 0.
         InvalidLine: from `batches`.
         TooLarge, TooMany: more than the operator allows.
     """
@@ -229,7 +229,7 @@ async def submit_measured(
         NotFound: no such job.
         Conflict: it has not completed, it has no answers, or a job has the new name already.
         Unreadable: this release cannot read its parameters or its outcomes.
-        Invalid: there is no such metric, or the job lacks what it reads.
+        Invalid: the metric does not exist, or the job lacks what it reads.
         TooLarge, TooMany: more than the operator allows.
         IdempotencyMismatch, InProgress: see `run_once` and `lifecycle.reserve`.
     """

@@ -139,7 +139,7 @@ async def generate(database: Database, settings: Settings, request: GenerationRe
     """Start to generate the dataset, say that it is being written, or store it; return whether this stored it.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Invalid: the name or a model cannot be used, or the corpus has too few passages.
         Conflict: the name is taken, or no question passed the checks.
         Unreadable: this release cannot read what another one wrote.

@@ -205,7 +205,7 @@ FINALIZE = sql("""
         AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
     RETURNING j.id""")
 # A cancelled job's calls may still be running at the guard. While a call is queued for this job alone, an uncommitted
-# claim may hold it, so pending calls count, too, until they are parked.
+# claim may hold it, so pending calls count as well, until they are parked.
 DRAINED = sql("""
     SELECT j.id FROM jobs j
     WHERE j.id = :job AND j.state = 'cancelling'
@@ -317,7 +317,7 @@ async def start_jobs(connection: AsyncConnection, jobs: Sequence[int], prepared:
 # Calls belong to no job: those that no other job waits for leave the queue and return to it when the job resumes.
 
 PAUSE = text("UPDATE jobs SET state = 'paused', version = version + 1 WHERE id = :job")
-# An advance that holds ready samples is about to commit calls: wait for it, so that they are parked, too.
+# An advance that holds ready samples is about to commit calls: wait for it, so that they are parked as well.
 AWAIT_ADVANCE = sql("SELECT id FROM samples WHERE job_id = :job AND state = {READY} ORDER BY id FOR NO KEY UPDATE")
 RESUME = text("""
     UPDATE jobs SET state = CASE WHEN running_at IS NULL THEN 'preparing' ELSE 'running' END, version = version + 1

@@ -45,7 +45,7 @@ def parse_params(values: Tree, configured: Tree = MappingProxyType({})) -> Param
         problem = "`params`: contains a lone surrogate (half a character), which is not valid text"
         raise Invalid(problem, hint="write the whole character") from error
     for path, value, rule in out_of_range(params):
-        # The configuration may have been accepted by a release without this range, and jobs must go on.
+        # The configuration may have been accepted by a release without this range, and jobs must continue.
         if values and not _is_configured(path, values, configured):
             raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}", hint=_suggest_value(path, value))
     check_thresholds(params.crag)

@@ -310,7 +310,7 @@ def with_rubric(grading: GradingParams) -> GradingParams:
     """Replace `@NAME` by the text of that rubric, so that the job keeps what its replies are rated by.
 
     Raises:
-        Invalid: there is no such rubric, or it cannot be used.
+        Invalid: the rubric does not exist, or it cannot be used.
     """
     if not grading.rubric.startswith("@"):
         return grading
@@ -545,7 +545,7 @@ async def pin_judge_calibration(connection: AsyncConnection, params: Params, pin
         pin: the job's judge.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
         Conflict: see `calibrate_judge`.
         Invalid: the set holds ratings of another judge, by another rubric or between other anchors.
     """
@@ -570,7 +570,7 @@ async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibr
     Each task counts once, with the mean of its labellers' last labels; abstentions are ignored.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
         Conflict: its tasks are not documents, its job was purged, or too few tasks have a label.
     """
     found, _ = await _calibrate(connection, name)

@@ -96,7 +96,7 @@ def _list_loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
 
 
 class MadeUpLibrary(dict[str, replies.Document]):
-    """A library in which every hash has a document of its own."""
+    """A library in which every hash has its own document."""
 
     def __missing__(self, hash_: str) -> replies.Document:
         return replies.Document(problem="", text=hash_)

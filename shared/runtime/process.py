@@ -83,7 +83,7 @@ def _watch(watch: TickWatch, lane: Lane, redis: BlockingRedis) -> None:
 
 # A worker process: Celery's main process forks one child with one event loop, one database and one worker.
 #
-# Mining takes minutes, so it has a second worker in a thread of its own; a tick may last two minutes.
+# Mining takes minutes, so it has a second worker in its own thread; a tick may last two minutes.
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobConte
     """Find the jobs with these ids or names.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference matches several jobs, or some jobs or their batches are live; the message names them.
     """
     async with owner.snapshot() as connection:
@@ -234,7 +234,7 @@ async def purge(owner: Database, job: JobContent, actor: str) -> None:
 async def forget_questions(owner: Database) -> int:
     """Delete the datasets of deleted online jobs and batches; return how many.
 
-    Batches of such jobs are deleted, too, thirty days after their end.
+    Batches of such jobs are deleted as well, thirty days after their end.
     """
     async with owner.transaction() as connection:
         await connection.execute(DELETE_BATCHES)

@@ -82,7 +82,7 @@ class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether the call was not answered at all, so that it is tried again."""
+        """Return whether the call was not answered at all, so that it is tried again."""
         return isinstance(self.reply, Failure) and self.reply.kind in INFRASTRUCTURE
 
 
@@ -585,7 +585,7 @@ async def park_idle(database: Database) -> None:
 
 
 async def park_job(database: Database, job: int) -> None:
-    """Park the pending calls of one job in batches, each in a transaction of its own."""
+    """Park the pending calls of one job in batches, each in its own transaction."""
     values = {"job": job, "kind": "", "ordinal": -1, "repeat": -1, "n": BATCH}
     rows = await _walk(database, values)
     while rows:
@@ -789,7 +789,7 @@ async def _charge(
 # The sweeper: complete whatever a crash or a lost message may have left undone, found from the rows alone.
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
-# An ended calibration is work, too: its job's samples must be inserted.
+# An ended calibration is work as well: its job's samples must be inserted.
 # Starts from live jobs, because a paused or cancelled job may have hundreds of thousands of ready samples.
 READY = sql("""
     SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS}

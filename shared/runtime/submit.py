@@ -343,7 +343,7 @@ class Drafting:
     async def _with_guidance(
         self, pipeline: registry.Registered, submission: Submission, corpus: int | None, *, has_judge: bool
     ) -> Submission:
-        """Add what rule-guided pipelines need; a repeated job gets it anew."""
+        """Add what rule-guided pipelines need; a repeated job gets it again."""
         if pipeline.reads is None or pipeline.ignores("rulerag.phrases"):
             return submission
         params = submission.params

@@ -37,7 +37,7 @@ COUNTS = sql("""
     FROM batch_jobs b JOIN jobs j ON j.public_id = b.job JOIN samples s ON s.job_id = j.id AND s.kind = 'item'
     WHERE b.batch_id = ANY(:batches) GROUP BY b.batch_id""")
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashint8extended(:batch, :seed))")
-# A statement of its own: its snapshot is younger than the lock.
+# Its own statement: its snapshot is younger than the lock.
 IS_LIVE = text("SELECT ended_at IS NULL FROM batches WHERE id = :batch")
 LIVE_JOBS = text("""
     SELECT j.public_id FROM batch_jobs b JOIN jobs j ON j.public_id = b.job
@@ -131,7 +131,7 @@ async def get(database: Database, batch: uuid.UUID) -> StoredBatch:
     """Return the batch with this id; while it runs, its counts are of the lines that have ended so far.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.snapshot() as connection:
         row = (await connection.execute(ONE, {"batch": batch})).mappings().first()
@@ -187,7 +187,7 @@ async def cancel(database: Database, batch: uuid.UUID) -> StoredBatch:
     """Begin to cancel the batch; doing it again is harmless.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: it has ended otherwise, or is about to.
     """
     async with database.transaction() as connection:
@@ -217,7 +217,7 @@ async def finalize(database: Database, batch: int, ends_as: str) -> None:
 
 
 async def end(connection: AsyncConnection, batch: int, ended: Ended) -> None:
-    """End the batch; one that has ended stays as it is."""
+    """End the batch; one that has ended is kept unchanged."""
     values = {**msgspec.structs.asdict(ended), "batch": batch}
     values["errors"] = None if ended.errors is None else msgspec.json.encode(ended.errors).decode()
     await connection.execute(END, values)

@@ -76,7 +76,7 @@ NAMES = {
     # Where a call stands in the queue: smaller ranks first, then smaller turns (`shared.runtime.submit`).
     "PLACE": "(CAST(j.rank AS bigint) << 40)"
     " + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal",
-    # A job keeps the plug-ins that its replays need: whoever has imported others must not go on with it.
+    # A job keeps the plug-ins that its replays need: whoever has imported others must not continue with it.
     "HAS_PLUGINS": "(j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST(:plugins AS jsonb))",
     # The number of each load of a call's model in its residency, from 0: a server that others share may load it again.
     "LOADS_OF_MODEL": "LATERAL generate_series(0, COALESCE(CAST("
@@ -588,7 +588,7 @@ async def run_once(
 
 
 async def find_earlier(connection: AsyncConnection, keyed: KeyedRequest) -> uuid.UUID | None:
-    """Return the job of an earlier identical request; None if there is none.
+    """Return the job of an earlier identical request; None if it does not exist.
 
     Raises:
         IdempotencyMismatch: the key was used for another request.

@@ -98,7 +98,7 @@ async def create(
 
     Raises:
         Conflict: a dataset with this name has other items.
-        Invalid: the name cannot be used, or there are no items.
+        Invalid: the name cannot be used, or items are missing.
         InvalidLine: from `batches`.
     """
     async with database.transaction() as connection:
@@ -251,7 +251,7 @@ async def get(database: Database, name: str) -> Dataset:
     """Get the dataset called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.transaction() as connection:
         return Dataset(**await load_named(connection, ONE, "dataset", name))
@@ -313,7 +313,7 @@ async def load_details(database: Database, name: str) -> DatasetDetails:
     """Load the dataset called `name` with its counts.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     dataset = await get(database, name)
     async with database.statement() as connection:

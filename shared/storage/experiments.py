@@ -120,7 +120,7 @@ class Standing(Entry, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether all of its jobs have ended."""
+        """Return whether all of its jobs have ended."""
         return self.state not in ("running", "cancelling")
 
 

@@ -238,7 +238,7 @@ async def get(database: Database, name: str) -> StoredGraph:
     """Get the graph called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.transaction() as connection:
         return _make_graph(await load_named(connection, ONE, "graph", name))
@@ -248,7 +248,7 @@ async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
     """Load the graph called `name` with all its facts.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.transaction() as connection:
         stored = _make_graph(await load_named(connection, ONE, "graph", name))
@@ -266,7 +266,7 @@ async def delete(database: Database, name: str) -> StoredGraph:
     """Delete a graph and return it; its corpus stays.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: a rule bank was mined from it.
     """
     try:

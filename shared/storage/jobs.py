@@ -219,7 +219,7 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ended(self) -> bool:
-        """Whether the job is in an end state."""
+        """Return whether the job is in an end state."""
         return self.state in TERMINAL
 
 
@@ -364,7 +364,7 @@ def _make_job(
 
 
 def decode_gate(prepared: bytes | None) -> Gate | None:
-    """Decode a stored gate decision without its vectors; None if there is none that this release can read."""
+    """Decode a stored gate decision without its vectors; None if this release can read none."""
     return _make_gate(try_decode(prepared, GateDecision, "")[0])
 
 
@@ -682,7 +682,7 @@ PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
 
 
 async def load_decision(connection: AsyncConnection, job: int) -> GateDecision | None:
-    """Load a job's gate decision; None if there is none yet or this release cannot read it."""
+    """Load a job's gate decision; None if it does not exist yet or this release cannot read it."""
     prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
     return try_decode(prepared, GateDecision, "")[0]
 

@@ -52,7 +52,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """Whether the key is valid, and if not, why."""
+        """Return whether the key is valid, and if not, why."""
         return "valid" if self.valid else "revoked" if self.revoked_at else "expired"
 
 

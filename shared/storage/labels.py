@@ -357,7 +357,7 @@ async def get_set(connection: AsyncConnection, name: str) -> LabelSet:
     """Get the label set called `name`, with its labellers.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     found = await _find_set(connection, name)
     if found is None:
@@ -510,7 +510,7 @@ class SystemRating(NamedTuple):
 
 
 async def find_next_task(connection: AsyncConnection, of: LabelSet, labeller: str, *, blind: bool) -> LabelTask | None:
-    """Find the first task that this labeller has not labelled; None if there is none."""
+    """Find the first task that this labeller has not labelled; None if it does not exist."""
     row = (await connection.execute(NEXT, {"set": of.id, "labeller": labeller})).mappings().first()
     return None if row is None else _make_task(of, row, None, blind=blind)
 
@@ -519,7 +519,7 @@ async def find_task(connection: AsyncConnection, of: LabelSet, number: int, labe
     """Find the task with this number.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     row = (await connection.execute(NUMBERED, {"set": of.id, "number": number})).mappings().first()
     if row is None:

@@ -143,7 +143,7 @@ async def list_versions(connection: AsyncConnection, name: str) -> list[AnswerPr
     """List every version of a prompt, the newest first.
 
     Raises:
-        NotFound: there is no prompt of this name.
+        NotFound: no prompt has this name.
     """
     if found := [_read(row) for row in (await connection.execute(VERSIONS, {"name": name})).mappings()]:
         return found
@@ -154,7 +154,7 @@ async def load_prompt(connection: AsyncConnection, reference: str) -> AnswerProm
     """Load a prompt: the newest version of `NAME`, or one version by `NAME@2` or by its hash.
 
     Raises:
-        NotFound: there is no such prompt, or no such version of it.
+        NotFound: the prompt does not exist, or no such version of it.
     """
     name, _, which = reference.partition("@")
     found = await _find(connection, name, which)

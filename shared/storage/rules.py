@@ -122,13 +122,13 @@ async def get_bank(connection: AsyncConnection, name: str) -> RuleBank:
     """Get the bank called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     return RuleBank(**await load_named(connection, ONE, "rules", name))
 
 
 async def find_bank(connection: AsyncConnection, name: str) -> RuleBank | None:
-    """Find the bank called `name`; None if there is none."""
+    """Find the bank called `name`; None if it does not exist."""
     row = (await connection.execute(ONE, {"name": name})).mappings().first()
     return None if row is None else RuleBank(**row)
 
@@ -142,7 +142,7 @@ async def get_sealed_hash(connection: AsyncConnection, name: str) -> str:
     """Get the hash of the sealed bank called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: it is not sealed.
     """
     bank = await get_bank(connection, name)
@@ -227,7 +227,7 @@ async def _check_same_rules(bank: RuleBank, origin: ImportOrigin, batches: Async
 
 
 async def read_rules(database: Database, bank: RuleBank) -> AsyncIterator[list[Rule]]:
-    """Yield all rules of a sealed bank in order and in batches, each read by a statement of its own, so that a slow
+    """Yield all rules of a sealed bank in order and in batches, each read by its own statement, so that a slow
     reader holds no connection.
 
     Raises:
@@ -245,7 +245,7 @@ async def delete(database: Database, name: str) -> RuleBank:
     """Delete a bank with its rules and return it.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: it is being mined, or a live job uses it.
     """
     async with database.transaction() as connection:
@@ -368,7 +368,7 @@ async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetail
     """Load the bank called `name` with its details.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     bank = await get_bank(connection, name)
     heads = (await connection.execute(HEADS, {"bank": bank.id})).mappings()
@@ -412,7 +412,7 @@ async def list_rules(
 
     Raises:
         BadRequest: the cursor belongs to another list.
-        NotFound: there is no such bank.
+        NotFound: the bank does not exist.
     """
     filters = {name: None if value is None else str(value) for name, value in chosen._asdict().items()}
     scope = cursor_scope("rules of", bank=name, **filters)

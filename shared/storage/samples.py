@@ -515,7 +515,7 @@ NEIGHBOURS = text("""
 
 
 class AdjacentSamples(NamedTuple):
-    """Index and repeat of both; None: there is no such sample."""
+    """Index and repeat of both; None: the sample does not exist."""
 
     earlier: Place | None
     later: Place | None
@@ -623,7 +623,7 @@ async def list_changed_samples(
     """List changed samples in the left dataset's order. Samples without a verdict in both jobs are left out.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference matches several jobs.
         Invalid: both references name the same job.
         BadRequest: the cursor belongs to another list.
@@ -685,7 +685,7 @@ async def find_names(database: Database, left: str, right: str) -> tuple[str, st
     """Find the names of two jobs, which may be the same job.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference matches several jobs.
     """
     async with database.snapshot() as connection:

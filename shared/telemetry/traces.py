@@ -135,7 +135,7 @@ def span(
     links: Iterable[SpanRef | None] = (),
     root: bool = False,
 ) -> Iterator[Span]:
-    """Open a span around the block: a child of the current one or, as a `root`, with a trace of its own.
+    """Open a span around the block: a child of the current one or, as a `root`, with its own trace.
 
     An exception's type is recorded, but not its message, which may contain what users wrote.
     """

@@ -86,7 +86,7 @@ class ProcessTree:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs."""
+        """Return whether the program runs."""
         return self.exit_status is None
 
     async def wait_exited(self) -> None:
@@ -143,7 +143,7 @@ async def start(arguments: Sequence[str], environment: Mapping[str, str], owner:
         DriverError: it cannot be started.
     """
     mark = secrets.token_urlsafe(12)
-    # A pipe of our own: with one of asyncio's, `wait` would also wait for all children that hold it open.
+    # Our own pipe: with one of asyncio's, `wait` would also wait for all children that hold it open.
     output, end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -186,7 +186,8 @@ async def end_leftovers(owner: str) -> None:
 
 
 def _kill_marked(name: str, value: str) -> None:
-    """Kill until none is left, since one may have forked meanwhile. Zombies have no environment and do not count."""
+    """Kill until none is left, since one may have forked in the meantime. Zombies have no environment and do not
+    count."""
     deadline = time.monotonic() + GONE_S
     while found := list(find_marked(name, value)):
         if time.monotonic() > deadline:
@@ -333,7 +334,7 @@ async def read_ahead(path: Path) -> int:
     A cancellation ends it at the next chunk.
     """
     stopping = threading.Event()
-    # A thread of its own, since a lowered priority cannot be raised again.
+    # Its own thread, since a lowered priority cannot be raised again.
     executor = ThreadPoolExecutor(1, "read-ahead", initializer=_lower_priority)
     try:
         return await asyncio.get_running_loop().run_in_executor(executor, _read_all, path, stopping)
@@ -535,7 +536,7 @@ class ExternalProgramServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs and its weights were not replaced."""
+        """Return whether the program runs and its weights were not replaced."""
         return self._tree.alive and not (self._weights and self._weights.replaced)
 
     @property

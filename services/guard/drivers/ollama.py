@@ -288,12 +288,12 @@ class RunnerProcess:
 
     @property
     def visible(self) -> bool:
-        """Whether it was seen after the load."""
+        """Return whether it was seen after the load."""
         return bool(self._verified)
 
     @property
     def lost(self) -> bool:
-        """Whether it was seen, and has ended."""
+        """Return whether it was seen, and has ended."""
         return not all(map(is_running, self._verified))
 
     async def count_successors(self) -> int:
@@ -331,12 +331,13 @@ class OllamaServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it was resident at the last check."""
+        """Return whether it was resident at the last check."""
         return not self._lost.is_set()
 
     @property
     def died(self) -> bool:
-        """Whether the server reported, or its process shows, that the model's runner died, maybe because of a call.
+        """Return whether the server reported, or its process shows, that the model's runner died, maybe because of a
+        call.
 
         False for a model that was evicted, stopped or removed, or whose server went away: no call caused that.
         """

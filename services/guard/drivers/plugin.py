@@ -22,7 +22,7 @@ class PluginDriver:
     """What the plug-in's entry point makes of (name, model, device), opened when the model is first asked for.
 
     The plug-in is another distribution, and its code is part of the identity of its models.
-    One that cannot be opened makes its own model unavailable; the guard and its other models go on.
+    One that cannot be opened makes its own model unavailable; the guard and its other models continue.
     """
 
     def __init__(self, name: str, model: Model, settings: Settings) -> None:

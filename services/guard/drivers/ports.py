@@ -21,12 +21,12 @@ class ModelServer(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it can still answer as the model that was verified."""
+        """Return whether it can still answer as the model that was verified."""
         ...
 
     @property
     def died(self) -> bool:
-        """Whether the process that answered calls has ended, maybe because of one of them.
+        """Return whether the process that answered calls has ended, maybe because of one of them.
 
         False if the model was only replaced, evicted or put to sleep.
         """

@@ -143,7 +143,7 @@ class RemoteServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it reported the same model at the last check."""
+        """Return whether it reported the same model at the last check."""
         return not self._changed.is_set()
 
     async def complete(

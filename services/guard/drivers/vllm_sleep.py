@@ -100,12 +100,12 @@ class AwakeServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs and is awake."""
+        """Return whether the program runs and is awake."""
         return not self._asleep and self._server.alive
 
     @property
     def died(self) -> bool:
-        """Whether the program has exited; a sleeping one has not."""
+        """Return whether the program has exited; a sleeping one has not."""
         return self._server.died
 
     @property

@@ -131,7 +131,7 @@ class Keyring:
         self._wrong_minute = 0.0
 
     async def find(self, database: Database, key: str) -> ValidKey | None:
-        """Return the valid key that matches `key`; None if there is none.
+        """Return the valid key that matches `key`; None if it does not exist.
 
         Raises:
             Unavailable: the database does not answer, so no caller can be admitted.

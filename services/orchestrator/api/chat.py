@@ -140,7 +140,7 @@ STILL_RUNNING = make_example(
 )  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Answers 200 with the answer and its price if the job ends within `wait_s`, else 202 with the job's address in
-    `Location`; the job then goes on (docs/how-to/api.md#search-and-chat).
+    `Location`; the job then continues (docs/how-to/api.md#search-and-chat).
 
     The calls of a chat are claimed before those of batches. If a model is needed that is not resident, the chat waits
     until the resident model has no work left, for `device.online_patience_s` at most; then the resident model is

@@ -125,7 +125,7 @@ async def restore_configuration(
     """Return the configuration after `actor` has replaced the current one with the contents of `version`.
 
     Raises:
-        NotFound: there is no such version.
+        NotFound: the version does not exist.
         PreconditionFailed, Invalid: as `changed_by` raises them.
     """
     (wanted,) = await load_versions(database, version)

@@ -161,7 +161,7 @@ class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
     refuses=(404, 409, 429), status_code=201,
 )  # fmt: skip
 async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
-    """Stores items that are drawn at random as a dataset of their own, for instance to choose a pipeline on them and to
+    """Stores items that are drawn at random as their own dataset, for instance to choose a pipeline on them and to
     measure it on the `rest`. The same seed draws the same items.
 
     Answers 201, or 200 if the datasets exist with the same items.
@@ -264,7 +264,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     """Return the bank with its rules for these relations.
 
     Raises:
-        NotFound: there is no such bank.
+        NotFound: the bank does not exist.
         Conflict: it is of another graph, or not ready.
         Invalid: it has no rule for any of the relations.
     """
@@ -330,7 +330,8 @@ class GenerationBody(BaseModel):
         """Return the request after checking it.
 
         Raises:
-            Invalid: there is no such grader, it cannot grade these items, or there are fewer candidates than questions.
+            Invalid: the grader does not exist, it cannot grade these items, or there are fewer candidates than
+            questions.
         """
         check_grader(self.grader, "grader")
         if self.grader in NEEDING_MORE:

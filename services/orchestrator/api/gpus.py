@@ -148,7 +148,7 @@ async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
 )  # fmt: skip
 async def retry(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """Has a quarantined device tried again as soon as a call needs it, without the rest of the pause
-    (docs/how-to/api.md#devices). A device that is not quarantined stays as it is.
+    (docs/how-to/api.md#devices). A device that is not quarantined is kept unchanged.
     """
     lease = RedisLease(deps.redis, await check_device(deps, device))
     try:
@@ -171,7 +171,7 @@ async def check_device(deps: Deps, device: str) -> str:
     """Return the name of the device after checking that it exists.
 
     Raises:
-        NotFound: there is no device of this name.
+        NotFound: no device has this name.
     """
     known = await _get_device_names(deps)
     if device not in known:

@@ -625,7 +625,7 @@ async def import_answers(
 ) -> Response:
     """Imports the answers of another system, as JSON lines, CSV or the log of a program, as a job of the pipeline
     `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all answers
-    are stored; grading goes on.
+    are stored; grading continues.
 
     Items are identified by `id`, the exact `question` or `index`; the answer is in `answer` or `text`. An empty answer
     is wrong. An item without a line, or whose line says that the other system failed (`error`), gets no sample, and

@@ -202,7 +202,7 @@ async def load_next_task(database: Database, name: str, labeller: str, *, blind:
     """Return the first task that this labeller has not labelled.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
     """
     async with database.transaction() as connection:
         of = await labels.get_set(connection, name)
@@ -230,7 +230,7 @@ async def measure_agreement(database: Database, name: str, *, blind: bool, seed:
     """Measure how far people agree with the judge or the grader, and with each other.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
     """
     async with database.snapshot() as connection:
         of = await labels.get_set(connection, name)

@@ -137,7 +137,7 @@ class PluginView(msgspec.Struct, frozen=True, kw_only=True):
 @route(plugins_router, "GET", "", Scope.READ, "List plug-ins", answers(list[PluginView]), name="listed")
 async def list_plugins(deps: RequestDeps) -> Response:
     """Lists the installed plug-ins by kind and name, and those that jobs wait for. Each plug-in that was not imported
-    before is imported in a process of its own, for `plugins.import_s` at most (docs/how-to/plugins.md).
+    before is imported in its own process, for `plugins.import_s` at most (docs/how-to/plugins.md).
     """
     return json(await list_plugin_views(deps))
 

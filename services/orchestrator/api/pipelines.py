@@ -290,7 +290,7 @@ async def get_details(name: str) -> PipelineDetails:
     """Return the pipeline called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     if name not in registry.list_offered():
         hint = make_hint(name, registry.list_offered(), "list the pipelines with `mathrag pipeline list`")

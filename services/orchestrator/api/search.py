@@ -140,7 +140,7 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
     """Return the answer of `POST /v1/search`.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Invalid: a parameter cannot be used; the message names it.
         Unavailable, TooLarge: a part that cannot be left out failed.
     """
@@ -222,7 +222,7 @@ async def _find_indexes(connection: AsyncConnection, corpus: str) -> dict[str, i
     """Return the ids of the corpus's index builds, by kind.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Unavailable: they are not built.
     """
     rows = (await connection.execute(INDEXES, {"corpus": corpus})).all()

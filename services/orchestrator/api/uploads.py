@@ -157,7 +157,7 @@ class Upload:
         if layout is not None:
             found = log_process.read(file, SOURCE, layout, limits.line_bytes, limits.decompressed_bytes)
         elif self._plugin_reader is not None:
-            # A plug-in's reader has a format of its own.
+            # A plug-in's reader has its own format.
             given = {"format": self._chosen_format is not Format.AUTO, "delimiter": self._delimiter is not None}
             if ignored := [name for name, is_given in given.items() if is_given]:
                 message = f"`{ignored[0]}`: `reader` reads the body, so it would be ignored"
@@ -220,7 +220,7 @@ async def spool(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
 
     Raises:
         BadRequest: the client has disconnected.
-        OutOfSpace: there is no space for it.
+        OutOfSpace: the disk is full.
         TooLarge: it is longer than an upload may be; raised as soon as that is known.
     """
     if int(request.headers.get("content-length", "0")) > limits.upload_bytes:

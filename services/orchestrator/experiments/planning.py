@@ -115,7 +115,7 @@ def _bound_each_call(job: SizedJob) -> Iterator[tuple[Bound, bool, int]]:
         draws = 1
         for place, calls in enumerate(rounds):
             if rounds is found.sample and not {bound.key for bound in calls} <= again:
-                # If every repeat draws a reply anew, the calls that depend on it may also differ.
+                # If every repeat draws a reply again, the calls that depend on it may also differ.
                 draws = job.repeats
             for bound in calls:
                 if bound.key not in seen:

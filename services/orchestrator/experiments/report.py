@@ -39,7 +39,7 @@ MOST_PAIRS = 500
 
 
 class Comparisons(msgspec.Struct, frozen=True, kw_only=True):
-    """Comparisons of an experiment. Each is a family of its own: p-values are corrected within it."""
+    """Comparisons of an experiment. Each is its own family: p-values are corrected within it."""
 
     pooled: Comparison
     """Comparison over all datasets, stratified by dataset."""
@@ -181,7 +181,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
     """Return the report of the experiment that `reference` names.
 
     Raises:
-        NotFound: there is no such experiment.
+        NotFound: the experiment does not exist.
         Conflict: the reference is ambiguous, or the jobs' scores, by which they are compared, are of different
             kinds.
     """
@@ -360,7 +360,7 @@ def choose(known: Axes, x: str | None, y: str | None) -> ChosenAxes:
     """Return the requested axes; by default parameters are preferred to variants and datasets.
 
     Raises:
-        Invalid: there is no such axis, or both are the same.
+        Invalid: the axis does not exist, or both are the same.
     """
     for field, name in (("x", x), ("y", y)):
         if name is not None and name not in known and (field, name) != ("y", NO_AXIS):

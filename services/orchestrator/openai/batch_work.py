@@ -314,7 +314,7 @@ class BatchJobs:
 
     async def submit(self, total: int) -> bool:
         """Insert the jobs, then start the batch, so that a cancellation waits only for the commit; return False if it
-        was cancelled meanwhile.
+        was cancelled in the meantime.
 
         Raises:
             NotFound, Invalid, Unavailable: something that a job names cannot be used, or not yet.

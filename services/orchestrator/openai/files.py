@@ -83,7 +83,7 @@ async def receive_upload(request: Request, most: int) -> AsyncIterator[ReceivedF
     Raises:
         BadRequest: the client has disconnected.
         Invalid: a field is missing, unknown or wrong; the message names it.
-        OutOfSpace: there is no space for it.
+        OutOfSpace: the disk is full.
         TooLarge: the file has more than `most` bytes; raised as soon as that is known.
     """
     if int(request.headers.get("content-length", "0")) > most + FORM_BYTES:

@@ -76,7 +76,7 @@ async def find_model(deps: Deps, name: str, kind: Kind | None = None) -> NamedMo
     """Return the model of this name, and of this kind if one is given.
 
     Raises:
-        ModelNotFound: there is none; the message has the nearest name.
+        ModelNotFound: it does not exist; the message has the nearest name.
     """
     return find_named(await list_all_models(deps.settings, deps.database), name, kind)
 
@@ -85,7 +85,7 @@ def find_named(models: Iterable[NamedModel], name: str, kind: Kind | None = None
     """Return the one of `models` with this name, and of this kind if one is given.
 
     Raises:
-        ModelNotFound: there is none; the message has the nearest name.
+        ModelNotFound: it does not exist; the message has the nearest name.
     """
     by_name = {model.id: model for model in models if kind in (None, model.kind)}
     if name not in by_name:

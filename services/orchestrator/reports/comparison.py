@@ -208,7 +208,7 @@ def parse_measure(name: str) -> Measure:
     """Return the measure that a request names.
 
     Raises:
-        Invalid: there is no measure of this name.
+        Invalid: no measure has this name.
     """
     try:
         found = find_measure(name)
@@ -396,7 +396,7 @@ async def compare_jobs(
     """Compare single jobs; `baseline` may be one of them, or a further one.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference is ambiguous, a job was not measured, or two jobs have no measured item in common.
         Invalid: there are fewer than two jobs.
     """

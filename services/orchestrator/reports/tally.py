@@ -337,7 +337,7 @@ def sort_counts(counts: Mapping[str, int]) -> Counts:
 
 
 def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
-    """Return the roles whose calls every repeat makes anew, sorted; None if the pipeline or its parameters cannot be
+    """Return the roles whose calls every repeat makes again, sorted; None if the pipeline or its parameters cannot be
     read.
     """
     if params is None:

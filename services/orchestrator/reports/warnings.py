@@ -61,7 +61,7 @@ def _shorten(hash_: str | None) -> str:
 
 # Models.
 
-# The model that answers, and the judge of metrics: a job pins its judge, too, where its pipeline never asks it.
+# The model that answers, and the judge of metrics: a job pins its judge as well, where its pipeline never asks it.
 SHIPPED = text("""
     SELECT d.id, d.name, d.online, array_agg(DISTINCT m.name ORDER BY m.name) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id, jsonb_each(j.pins) p

@@ -77,7 +77,7 @@ class LivePlan:
         if jobs != self._jobs or time.monotonic() - self._made_at >= TRUSTED_S:
             try:
                 self._groups = await self._plan(connection, jobs)
-            except Exception:  # noqa: BLE001 - a pipeline may fail on made-up replies; the device must go on
+            except Exception:  # noqa: BLE001 - a pipeline may fail on made-up replies; the device must continue
                 _log.exception("no plan for %s: one model at a time is resident", self._device.id)
                 self._groups = ()
             self._jobs, self._made_at = jobs, time.monotonic()
@@ -170,12 +170,12 @@ class Stopwatches:
         self._since: dict[Hashable, float] = {}
 
     def keep(self, going_on: Collection[Hashable]) -> None:
-        """Keep the conditions that go on, and drop the others."""
+        """Keep the conditions that continue, and drop the others."""
         now = time.monotonic()
         self._since = {each: self._since.get(each, now) for each in going_on}
 
     def find_longest(self, going_on: Collection[Hashable]) -> float | None:
-        """Return the seconds of the condition that has lasted longest; None if none of them goes on."""
+        """Return the seconds of the condition that has lasted longest; None if none of them continues."""
         since = [self._since[each] for each in going_on if each in self._since]
         return time.monotonic() - min(since) if since else None
 

@@ -96,7 +96,7 @@ class ModelWanted(BaseModel):
         """Return the demand for the plan.
 
         Raises:
-            Invalid: there is no such preset, or it lacks the quantisation.
+            Invalid: the preset does not exist, or it lacks the quantisation.
         """
         if self.shape is not None:
             architecture = self.shape.architecture()

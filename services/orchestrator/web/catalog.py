@@ -128,7 +128,7 @@ class ModelChoice(BaseModel):
         """Return the model, and the text of the settings file with it.
 
         Raises:
-            Invalid, Unavailable: there is no such model, or the settings file cannot be changed.
+            Invalid, Unavailable: the model does not exist, or the settings file cannot be changed.
             Conflict: another model has its name.
         """
         new = await connecting.describe_model(

@@ -81,7 +81,7 @@ async def cases(visit: Visitor, deps: RequestDeps) -> Response:
 
 @page(router, "/compare/cases.html")
 async def download(visit: Visitor, deps: RequestDeps) -> Response:
-    """Serves the figure as one file that loads and runs nothing; mathematics stays as it was written."""
+    """Serves the figure as one file that loads and runs nothing; mathematics is kept as written."""
     query, both = await _load_both(visit, deps)
     drawn = visit.show(
         "compare/figure.html", title=write_headline(both), both=both, headline=write_headline(both), typesetting=[]
@@ -220,7 +220,7 @@ def make_rows(found: Comparison) -> list[SystemRow]:
 
 
 def describe_verdict(pair: Versus | None) -> str:
-    """State the verdict in words, without the figures that stand beside it."""
+    """State the verdict in words, without the figures that are next to it."""
     if pair is None:
         return ""
     if pair.difference is None or pair.difference.value is None:

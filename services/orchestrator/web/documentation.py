@@ -48,7 +48,7 @@ def list_files() -> dict[str, Path]:
 
 @cache
 def render(file: Path) -> tuple[str, Markup]:
-    """Return the title and the HTML of a Markdown file. Relative links stay as they are: addresses follow the files.
+    """Return the title and the HTML of a Markdown file. Relative links are kept unchanged: addresses follow the files.
 
     Each heading has an anchor, and each row of a table that begins with code, such as a parameter, has that as anchor.
     """

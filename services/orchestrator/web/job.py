@@ -143,8 +143,8 @@ async def load_progress(deps: Deps, reference: str) -> JobProgress:
     """Return the current state of the job that `reference` names.
 
     Raises:
-        NotFound: there is none.
-        Conflict: there are several.
+        NotFound: it does not exist.
+        Conflict: the name is ambiguous.
     """
     async with deps.database.statement() as connection:
         row = await jobs.resolve(connection, reference)

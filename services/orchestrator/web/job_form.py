@@ -88,7 +88,7 @@ async def load_default_params(deps: Deps) -> Params:
 
 
 def select_sections(pipeline: str, usual: Params) -> list[pipelines.Section]:
-    """Return the parameters that the pipeline reads; all, if there is no such pipeline."""
+    """Return the parameters that the pipeline reads; all, if the pipeline does not exist."""
     known = registry.get(pipeline) if pipeline in registry.list_offered() else None
     return pipelines.list_sections(lambda path: known is None or not known.ignores(path), usual)
 
@@ -192,7 +192,7 @@ async def _plan_query(query: Mapping[str, str], card: Card, deps: Deps) -> PlanV
 def _choose_card(query: Mapping[str, str], settings: Settings) -> Card:
     """Return the card by the number or the slider, whichever was changed, else the configured device.
 
-    Presets are planned for GPUs: if the service has none, a card with a memory of its own replaces its device.
+    Presets are planned for GPUs: if the service has none, a card with its own memory replaces its device.
     """
     first = settings.all_devices()[0]
     device, configured, top = first.id, first.models_mib, 4 * first.models_mib
