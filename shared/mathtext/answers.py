@@ -48,10 +48,10 @@ def extract(text: str) -> tuple[str | None, Extraction]:
     return None, Extraction.UNBALANCED if any(is_box for is_box, _, _ in opened) else Extraction.MISSING
 
 
-# The normal form of an answer's text: one spelling for what mathematicians write in several ways.
+# Bring the text of an answer into a normal form: one spelling for the notations that mathematicians use.
 #
-# Nothing is computed but what notation says by itself: `0.\overline{36}` is 4/11, `1\frac12` is 3/2, `1.5e3` is
-# 1.5 times 1000. Two answers with the same normal form are the same answer; two with different ones need algebra.
+# Only notation is resolved: `0.\overline{36}` is 4/11, `1\frac12` is 3/2, `1.5e3` is 1.5 times 1000. Two answers with
+# the same normal form are the same answer. Two answers with different normal forms need algebra.
 
 _FULLWIDTH: dict[int | str, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
 _SYMBOLS: dict[int | str, str] = {
@@ -75,7 +75,7 @@ _WRAPPERS = tuple(
         r"\\text\s*\{(\s*-?\d[^{}]*)\}",
     )
 )  # fmt: skip
-"""What surrounds a whole answer without being part of it."""
+"""Delimiters around a whole answer that are not part of it."""
 
 _Replacement = str | Callable[[re.Match[str]], str]
 
@@ -109,7 +109,7 @@ _OPERATIONS = {"plus": "+", "minus": "-", "times": r"\times ", "divided by": "/"
 _DIGITS_OF_MOST_NUMBERS = r"{1,100}"
 _PERIOD = rf"(\d{_DIGITS_OF_MOST_NUMBERS})"
 _RULES: tuple[tuple[str, _Replacement], ...] = (
-    # Letters that stand above or below the line, and roots.
+    # Raised and lowered letters, and roots.
     (r"[⁰¹²³⁴-⁹]+/[₀-₉]+", _vulgar),
     (r"[⁰¹²³⁴-⁹⁻ⁿ]+", lambda match: f"^{{{_compatible(match).replace(chr(0x2212), '-')}}}"),
     (r"[₀-₉]+", lambda match: f"_{{{_compatible(match)}}}"),
@@ -232,9 +232,9 @@ LONGEST = 4000
 
 
 def normal_form(text: str) -> str:
-    """`text` in its normal form; of another script's digits and of layout nothing is left.
+    """Return the normal form of `text`, with ASCII digits and without layout.
 
-    Raises nothing: what is not understood is kept unchanged.
+    Never raises: notation that is not understood is kept unchanged.
     """
     if len(text) > LONGEST:
         return text
@@ -252,7 +252,7 @@ def normal_form(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Without punctuation at the ends, and without what wraps the whole."""
+    """Remove punctuation at the ends, and delimiters around the whole."""
     while True:
         text = text.rstrip(_ENDS).lstrip(_FRONT) if not text.endswith(r"\right.") else text
         wrapped = next((match for pattern in _WRAPPERS if (match := pattern.fullmatch(text))), None)
@@ -261,13 +261,13 @@ def _unwrapped(text: str) -> str:
         text = wrapped[1]
 
 
-# What kind of thing an answer is: a value, a list, a pair, a set, intervals, an equation, a number in a base.
+# The kinds of answers: a value, a list, a pair, a set, intervals, an equation, a number in a base.
 #
 # `equivalence.shape` reads it from the normal form of an answer.
 
 
 class Value(NamedTuple):
-    """A number or an expression, with what is measured in."""
+    """A number or an expression, with its unit."""
 
     text: str
     unit: Unit | None = None
@@ -282,7 +282,7 @@ class Words(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Several answers, in any order; each as often as it is given."""
+    """Several answers in any order, with repetitions."""
 
     parts: tuple["Shape", ...]
 
@@ -294,7 +294,7 @@ class Finite(NamedTuple):
 
 
 class Bracketed(NamedTuple):
-    """A pair, a vector or an interval: what it is, only the other answer can say."""
+    """A pair, a vector or an interval; only the other answer tells which of them."""
 
     opening: str
     closing: str
@@ -353,7 +353,7 @@ class About(NamedTuple):
 
 
 class Family(NamedTuple):
-    """What a text with a running letter stands for: all values of `2k\\pi` where k is a whole number."""
+    """All values of a text with a running letter, such as `2k\\pi` for all whole numbers k."""
 
     text: str
     letter: str

@@ -13,20 +13,21 @@ DIGITS = 60
 """Of numbers that are compared, besides those that a number of many digits asks for."""
 MOST_DIGITS = 20_000
 MORE_DIGITS = 30
-"""What is zero comes closer to it when so many digits are added; what is not stays where it is."""
+"""Number of digits to add to a computation: a value that is zero then comes closer to zero, and another one does
+not."""
 LARGEST_EXPONENT = 10**8
 """Binary digits in front of, or behind, the point of a power."""
 LARGEST_ANGLE = 10_000
-"""Binary digits of what a trigonometric function is applied to."""
+"""Binary digits of the argument of a trigonometric function."""
 LARGEST_FACTORIAL = 20_000
 
 
 class Unsuitable(ValueError):
-    """It is ambiguous, too large, or nothing that could be computed."""
+    """The value is ambiguous, too large, or cannot be computed."""
 
 
 class Undecided(ArithmeticError):
-    """Two numbers agree in so many digits that only more of them could tell whether they are the same."""
+    """Two numbers agree in all computed digits, so only more digits could tell whether they are equal."""
 
 
 def approximate(expression: Expression, values: Mapping[str, complex]) -> complex:
@@ -44,12 +45,12 @@ def approximate(expression: Expression, values: Mapping[str, complex]) -> comple
 
 
 def constant(expression: Expression, names: Mapping[str, str] = {}, digits: int = DIGITS) -> Any:
-    """The value of a constant as a number of mpmath with so many digits; `names` are those of "i" and "e" that stand
-    for mathematical constants of mpmath, by the letter that is written.
+    """Return the value of a constant as an mpmath number with this many digits. `names` maps the letters "i" and "e" to
+    mathematical constants of mpmath, where the text uses them as such.
 
     Raises:
         ArithmeticError: it is undefined.
-        ValueError: it has names in it, is too large, or is nothing that could be computed.
+        ValueError: it has names in it, is too large, or cannot be computed.
     """
     from mpmath import mp
 
@@ -126,7 +127,8 @@ class _Calculator:
         self._values = values
 
     def value(self, expression: Expression, *, angle: bool = False) -> Any:
-        """`angle`: inside a trigonometric function, where degrees are not what they are outside: mere numbers."""
+        """`angle`: the node is inside a trigonometric function, where degrees count; elsewhere they are mere
+        numbers."""
         if isinstance(expression, Symbol):
             if expression.name not in self._values:
                 raise Unsuitable(expression.name)
@@ -180,7 +182,7 @@ def _trigonometric(name: str) -> Callable[..., Any]:
 
 
 def _whole(context: Any, value: Any) -> int:
-    """The whole number that it is, up to what is rounded; it may be the result of a computation."""
+    """Return the whole number that the value is up to rounding."""
     nearest = int(context.nint(context.re(value)))
     if abs(value - nearest) > context.mpf(10) ** (-context.dps // 2):
         raise Unsuitable("not a whole number")

@@ -13,7 +13,7 @@ from shared.mathtext.numbers import SCALING, VALUE_CHANGING
 from shared.mathtext.reading import Kind, Token, Unread, readings, symbolic, tokens
 from shared.replies import Verified
 
-# Where mathematics stands in a text: between its delimiters, and in plain sentences around an equals sign.
+# Find mathematics in a text: between its delimiters, and in plain sentences around an equals sign.
 
 LONGEST = 4000
 """Characters of one formula; a longer one is not read."""
@@ -25,7 +25,7 @@ _DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 _SENTENCE = re.compile(r"[\n;:!?。，；：！？、<>]+|[.,](?=\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\x00-\xff×÷−π√≤≥≠≈]+")
 _SCALE = re.compile(rf"\s*(?:{SCALING})\b")
-"""Words behind a formula that change what its last number is worth."""
+"""Words after a formula that change the value of its last number."""
 
 
 class Formula(NamedTuple):
@@ -37,7 +37,7 @@ class Formula(NamedTuple):
     tex: bool
     """Between delimiters; else plain."""
     cut: bool = False
-    """A word stands before it that it may be a part of: its first side is not all of what is said."""
+    """The equation may continue a word before it, so its first side may be incomplete."""
     goes_on: bool = False
     """The same, behind it."""
 
@@ -100,9 +100,8 @@ def _split(separator: re.Pattern[str], text: str, start: int, end: int) -> Itera
 
 # Equations of a solution, read from its text, and whether those of rational numbers hold.
 #
-# `a = b = c` is two equations. Statements with names in them are conditions as often as identities, so nothing is said
-# here of those; nor of what cannot be read. Precision matters more than completeness: a step that is called wrong has
-# to be wrong.
+# `a = b = c` is two equations. Statements with names are conditions as often as identities, so they stay undecided, as
+# does text that cannot be read. Precision matters more than completeness: a step that is called wrong must be wrong.
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
@@ -134,7 +133,7 @@ class Equation(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """An equation as it is written, and whether it holds; None: that cannot be said."""
+    """An equation as written, and whether it holds; None if that is undecided."""
 
     text: str
     holds: bool | None
@@ -200,7 +199,7 @@ def _are_congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
     difference = one - other
     try:
         return difference.numerator * pow(difference.denominator, -1, modulus) % modulus == 0
-    except ValueError:  # what is divided by has no inverse
+    except ValueError:  # the divisor has no inverse
         return None
 
 
@@ -221,8 +220,8 @@ def leeway(left: Expression, right: Expression) -> tuple[Fraction, Fraction]:
 
 
 def _half_unit(side: Expression, *, whole: bool) -> Fraction | None:
-    """Half a unit of the last digit of a written number, also of one in percent or with a unit; of a whole number only
-    if it may be `whole`. None if there is none.
+    """Return half a unit of the last digit of a written number, also in percent or with a unit. A whole number has
+    one only if it may be `whole`; None otherwise.
     """
     if isinstance(side, Number):
         return HALF / 10 ** (side.places or 0) if whole or side.places else None
@@ -342,8 +341,8 @@ def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | Non
 
 
 def _find_left(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
-    """Return what the side is compared to: the one before; of `2 + 3 = x = 6` the last number before, as x is equal to
-    it."""
+    """Return the side to compare with: the one before, or the last number before a name (5 for 6 in `2 + 3 = x =
+    6`)."""
     if not _is_numeric(read[right]):
         return right - 1
     left = right - 1
@@ -371,7 +370,7 @@ def _split_sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[st
 
 
 def _read_side(side: Sequence[Token]) -> tuple[Expression, ...]:
-    """Return what the side may mean; without a full stop that ends the sentence."""
+    """Return the readings of the side, without the full stop that ends the sentence."""
     while side and side[-1].kind is Kind.STRANGE and side[-1].text == ".":
         side = side[:-1]
     try:
@@ -428,7 +427,7 @@ def _compare(left: Expression, right: Expression, *, imaginary: bool) -> bool | 
             return found or (False if imaginary else None)
         return _check_identity(left, right, sorted(names))
     except (Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
-        return None  # whatever SymPy or a float says to such an expression, it is no verdict
+        return None  # SymPy and floats may raise anything on such an expression
 
 
 def _compare_numbers(left: Expression, right: Expression) -> bool | None:

@@ -1,4 +1,4 @@
-"""Whether two answers say the same, whatever their notation."""
+"""Decide whether two answers are the same in different notations."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,9 +30,9 @@ from shared.mathtext.answers import (
 )
 from shared.mathtext.numbers import Unit, changes_value, compound, is_counted_noun, spoken, strip_filler_words, unit
 
-# Reading what kind of thing an answer is: by brackets, separators and relations at its top level.
+# Read the kind of an answer: by brackets, separators and relations at its top level.
 #
-# What stands between them is not computed here, but for sets that are joined, cut, or taken away from each other.
+# The parts between them are not computed here, except for unions, intersections and differences of sets.
 
 _OPENING = re.compile(r"\\begin\{[^{}]*\}|\\\{|\\langle|\\l[fv]\w*|[(\[{]")
 _CLOSING = re.compile(r"\\end\{[^{}]*\}|\\\}|\\rangle|\\r[fv]\w*|[)\]}]")
@@ -92,14 +92,15 @@ def shape(text: str) -> Shape:
     if len(parts) > 1:
         return _list(tuple(shape(part) for part in parts if part), text)
     if _TWO_SIGNS.search(text) and split(text, _RELATION) == [text]:
-        # Both values of what has a `\pm`; signs that are given with `\mp` go together.
+        # Return both values of a text with `\pm`; signs with `\mp` change together.
         upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
         return Listed((shape(upper.removeprefix("+")), shape(lower)))
     return _relation(text) or _combined(text) or _point(text) or _enclosed(text) or _single(text)
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """`text` between separators that stand outside all brackets; an interval's may differ, so that they are counted."""
+    """Split `text` at separators outside all brackets. Brackets are counted, because those of an interval may
+    differ."""
     parts, start = [], 0
     for found in _find_outside(text, separator):
         parts.append(text[start : found.start()].strip())
@@ -108,7 +109,7 @@ def split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _find_outside(text: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """The matches that stand outside all brackets."""
+    """Return the matches outside all brackets."""
     at, depth = 0, 0
     while at < len(text):
         found = pattern.match(text, at) if depth == 0 else None
@@ -129,8 +130,8 @@ def _step(text: str, at: int, depth: int) -> tuple[int, int]:
 
 
 def _list(parts: tuple[Shape, ...], text: str) -> Shape:
-    r"""Inequalities are one set of numbers: what all allow if they are joined by "and", what one allows if by "or";
-    between commas all of them hold unless none of them goes with another. `x \ne 1, 2` names two numbers.
+    r"""Read inequalities as one set of numbers: the intersection if they are joined by "and", the union if by "or".
+    After commas all must hold, unless no two of them overlap. `x \ne 1, 2` names two numbers.
     """
     if len(parts) < 2:
         return parts[0] if parts else Words("")
@@ -163,7 +164,7 @@ def _combined(text: str) -> Shape | None:
 
 
 def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shape, Shape], Shape | None]]) -> Shape:
-    """The sets combined from the left; as it stands if they are none that can be."""
+    """Return the sets, combined from the left; unchanged if they cannot be combined."""
     found: Shape | None = shape(parts[0])
     for part, operation in zip(parts[1:], operations, strict=True):
         found = found and operation(found, shape(part))
@@ -215,7 +216,7 @@ def _relation(text: str) -> Shape | None:
         return None
     signs = [sign[0] for sign in _find_outside(text, _RELATION)]
     if r"\approx" in signs:
-        # The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind.
+        # The approximated value: a third in `\frac{1}{3} \approx 0.33`; otherwise the rounded value after the sign.
         at = signs.index(r"\approx")
         exact = "".join(side + sign for side, sign in zip(sides[: at + 1], [*signs[:at], ""], strict=True))
         if exact and not _NAME.fullmatch(exact):
@@ -304,7 +305,7 @@ def _is_row(text: str) -> bool:
 
 
 def _inside(text: str, opened: re.Match[str]) -> str | None:
-    """Return what stands in the brackets, if they are around the whole."""
+    """Return the content of the brackets, if they enclose the whole."""
     at, depth = opened.end(), 1
     while at < len(text):
         before = at
@@ -336,7 +337,7 @@ def _single(text: str) -> Shape:
 
 
 def _measured(text: str) -> Value | Words | None:
-    """A value with its unit, or with a noun of what is counted; words if what is behind it may change what is said."""
+    """Read a value with its unit or counted noun; as words, if the words after it may change its meaning."""
     if _ANGLES.search(text):
         return None
     if text.startswith((r"\$", r"-\$")):
@@ -374,7 +375,7 @@ def _are_words(words: str) -> bool:
 
 
 def _flat(text: str) -> str:
-    """The words of a text, wherever they stand."""
+    """Return all words of a text."""
     return " ".join(_IN_TEXT.sub(r" \1 ", text).split()).casefold()
 
 
@@ -397,8 +398,8 @@ def _worded(text: str) -> Value | Words | None:
 
 # Answers that hold for all values of a letter: `x = 2k\pi, k \in \mathbb{Z}`, `n+1 \text{ for all integers } n`.
 #
-# What says so is split off: it is the same answer without it, with another letter, and, of whole numbers, with another
-# first member. Conditions that take something away ("for even n", "x > 3, x an integer") are not split off.
+# The words with this condition are split off: the answer is the same without them, with another letter, and, for whole
+# numbers, with another first member. Conditions that restrict it ("for even n", "x > 3, x an integer") are not.
 
 _TOKEN = re.compile(
     r"\\(?:in|forall|ne|le|ge)(?![a-zA-Z])"
@@ -427,7 +428,7 @@ _OTHERS = frozenset(
 _CONDITIONS = frozenset(["<", ">", r"\ne", r"\le", r"\ge", *"0123456789"])
 _ALSO_BEFORE = frozenset(["even", "odd", "form", "such", "that", "solutions"])
 LONGEST = 150
-"""Characters of what says for which values an answer holds."""
+"""Length of the words that say for which values an answer holds, in characters."""
 MOST_MEMBERS = 12
 """Arithmetic progressions that one may be cut into to be compared with others."""
 _NAMED = re.compile(r"(?:[A-Za-z]|\\[a-z]+) ?=")
@@ -444,7 +445,7 @@ class _Progression(NamedTuple):
 
 
 def family(text: str) -> Family | None:
-    """The text in normal form without what says for which values of a letter it holds; None: it does not say that."""
+    """Return the normal form without the condition on a letter; None if the text has no condition."""
     if built := _BUILT.fullmatch(text):
         return family(built[2] if built[2].startswith(f"{built[1]}=") else f"{built[1]},{built[2]}")
     flat = " ".join(_IN_TEXT.sub(r" \1 ", text).split())
@@ -503,7 +504,7 @@ def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
 
 
 def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
-    """One for each part of the text; None: it is no progression."""
+    """Return a progression for each part of the text; None if a part is not a progression."""
     for part in split(text, SEPARATOR):
         name, _, value = part.rpartition("=")
         for sign, opposite in ("+-", "-+") if r"\pm" in value else ("+-",):
@@ -531,7 +532,7 @@ def _common_period(steps: Sequence[str]) -> str | None:
 
 
 def _ratio(one: str, other: str) -> Fraction | None:
-    """Of two numbers, as a fraction of small whole ones; None: it is none."""
+    """Return the ratio of two numbers as a fraction of small whole numbers; None if it is not one."""
     value = values.real(f"({one})/({other})")
     if value is None or not 0 < abs(value) < MOST_MEMBERS**3:
         return None
@@ -543,7 +544,7 @@ def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
     """Read the letter and the domain from ", k in Z" or "for all integers n".
 
     The third value tells whether the answer is the family's members; after "for all" it is only if the family has a
-    name. None if the tail is no such qualifier.
+    name. None if the tail is another text.
     """
     tokens = [token.lower() if token.isalpha() and len(token) > 1 else token for token in _TOKEN.findall(tail)]
     names = {token for at, token in enumerate(tokens) if _is_name(tokens, at)}
@@ -585,12 +586,12 @@ def _unless_restricted(found: Family) -> Family | None:
 
 # The grader of mathematics: is an answer the same as the gold one?
 #
-# What kind of thing each answer is (`shape`) decides what it may equal; values are compared by `equal_values`.
+# The kind of each answer (`shape`) decides which answers may equal it; values are compared by `equal_values`.
 # The rules, and where they differ from Math-Verify's own verdict, are on the page of graders
 # (docs/explanation/grading.md).
 
 Verdict = bool | None
-"""None: nobody can say, since the gold answer cannot be read."""
+"""None: undecided, because the gold answer cannot be read."""
 
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _USUAL = "klmn"
@@ -598,7 +599,7 @@ _BRACKETS = {r"\langle": "(", r"\rangle": ")"}
 
 
 def compare(answer: str, gold: str) -> Verdict:
-    """Return whether `answer` is right where `gold` is; what reads the same is, and nothing else is asked then.
+    """Return whether `answer` is right where `gold` is. Equal texts are right without further checks.
 
     Not bounded in time: SymPy is not. Run it where it can be killed.
     """
@@ -610,7 +611,7 @@ def compare(answer: str, gold: str) -> Verdict:
     try:
         return one == other or _any(_whole(*pair) for pair in product(_readings(one), _readings(other)))
     except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
-        return None  # whatever an arbitrary text makes SymPy raise, it is no verdict
+        return None  # SymPy may raise anything on an arbitrary text
 
 
 def _readings(text: str) -> list[tuple[str, Shape]]:
@@ -675,7 +676,7 @@ def _relates(found: Shape) -> bool:
 
 def _same(given: Shape, expected: Shape) -> Verdict:
     if isinstance(given, About) or isinstance(expected, About):
-        # What is only about right is wrong, unless the gold answer says no more.
+        # A rounded answer is wrong, unless the gold answer is rounded as well.
         if not isinstance(expected, About):
             return False
         return _same(given.value if isinstance(given, About) else given, expected.value)
@@ -723,7 +724,7 @@ def _matched(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any,
 
 
 def _same_collection(given: Shape, expected: Shape) -> Verdict:
-    """Lists with each answer as often as it is given, sets without repetition; names give an order."""
+    """Compare lists with repetitions, and sets without; names give an order."""
     if isinstance(given, Finite) and isinstance(expected, Finite):
         return _all(_any(_same(one, other) for one in given.parts) for other in expected.parts) and _all(
             _any(_same(one, other) for other in expected.parts) for one in given.parts
@@ -736,7 +737,7 @@ def _same_collection(given: Shape, expected: Shape) -> Verdict:
 
 
 def _list_members(found: Shape) -> tuple[Shape, ...]:
-    r"""Return what a list or set holds, without the name of the whole: `x = 1, 2`."""
+    r"""Return the members of a list or set, without the name of the whole: `x = 1, 2`."""
     if not isinstance(found, Listed | Finite):
         return (found,)
     first, *rest = found.parts or (Words(""),)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """A number as it is written."""
+    """A number as written."""
 
     value: Fraction
     places: int | None = None
@@ -44,7 +44,7 @@ def parts(expression: Expression) -> Iterator[Expression]:
 # The exact value of an expression that is a rational number, in bounded time and memory.
 
 MOST_BITS = 20_000
-"""Of a numerator or denominator: 6,000 digits. What would be larger has no exact value here."""
+"""Maximum size of a numerator or denominator: 6,000 digits. Larger numbers have no exact value here."""
 LARGEST_FACTORIAL = 4000
 
 

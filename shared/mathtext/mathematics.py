@@ -20,7 +20,7 @@ _LONGEST_NAME = 2
 
 
 def equal_strict(answer: str, gold: str) -> bool:
-    """Return whether both strings are the same, as they stand or normalised.
+    """Return whether both strings are equal, as written or normalised.
 
     A string that the rules cannot read (two units, or a macro without its argument) only equals itself.
     """
@@ -69,7 +69,7 @@ def _drop(text: str, parts: tuple[str, ...]) -> str:
     return text
 
 
-# Grading mathematics: whether the answer is right, beside the strict rules of the MATH dataset.
+# Grade mathematics: the verdict of this project, and that of the strict rules of the MATH dataset.
 #
 # SymPy knows no limit of time: call it where it can be killed.
 
@@ -79,5 +79,5 @@ until it is."""
 
 
 def grade(answer: str, gold: str) -> Graded:
-    """Both verdicts on one answer; what cannot be computed has no verdict (None)."""
+    """Both verdicts on one answer; None if a verdict cannot be computed."""
     return Graded(math_verify=compare(answer, gold), strict=equal_strict(answer, gold))

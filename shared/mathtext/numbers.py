@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import NamedTuple
 
-# Words that change what the number beside them is worth: 2.5 billion, 7 tenths, 5 squared, half of 12.
+# Words that change the value of the number next to them: 2.5 billion, 7 tenths, 5 squared, half of 12.
 #
 # Named once, for the grader, which must not take them for units, and for `equations`, which must not take 12 out of
 # "12 dozen". Words of numbers (six, twenty) follow below.
@@ -44,21 +44,19 @@ SCALING = f"{MULTIPLYING}|{'|'.join(POWERS)}|cents?|{PERCENT}"
 
 
 def divisor(word: str, *, one: bool) -> int | None:
-    """Return what the number before `word` is divided by: 10 of "tenths". `one`: the number is one, and the word's form
-    the singular. None: it divides nothing, like "third" in "twenty third".
+    """Return the divisor that `word` gives the number before it: 10 for "tenths". `one`: the number is one, so the word
+    is in the singular. None if it does not divide, like "third" in "twenty third".
     """
     return (_PART if one else _PARTS).get(word)
 
 
-# What stands behind a number: units, which ones contradict each other and what one is worth in another, and nouns
-# of what is counted.
+# The words after a number: units, which of them contradict each other, conversion between units, and counted nouns.
 #
-# **What is a counted noun** is decided by its form, not by a dictionary. It is a phrase of one to three words without a
-# verb, a negation, a comparative, a quantifier, a number or another word of `_NO_NOUN`; the last word is in the plural,
-# or, behind one or a fraction, in the singular. "of" or "per" may join two such phrases: 5 cups of tea, 3 apples per
-# day. In Chinese it is a word of at most eight characters without those of `_NO_CHINESE_NOUN`. Everything else behind a
-# number may change what is said: "5 is wrong", "3 or fewer", "5 factorial" are not 5 and 3.
-
+# **A counted noun** is recognised by its form, without a dictionary. It is a phrase of one to three words without a
+# verb, a negation, a comparative, a quantifier, a number or another word of `_NO_NOUN`. The last word is in the plural,
+# or, after one or a fraction, in the singular. "of" or "per" may join two such phrases: 5 cups of tea, 3 apples per
+# day. In Chinese it is a word of at most eight characters without those of `_NO_CHINESE_NOUN`. All other words after a
+# number may change its meaning: "5 is wrong", "3 or fewer" and "5 factorial" are not 5 and 3.
 Dimension = tuple[tuple[str, int], ...]
 
 
@@ -199,9 +197,9 @@ def strip_filler_words(words: str, number: str) -> str:
 
 
 def is_counted_noun(words: str, number: str = "", *, in_text: bool = False) -> bool:
-    """Tell whether the words behind a number name what is counted, by the rules above (5 apples). No words at all do.
+    """Return whether the words after a number are a counted noun by the rules above (5 apples), or empty.
 
-    `in_text`: they stand in LaTeX's `\\text`, where letters are no variables, so that a unit's symbol (kPa) does.
+    `in_text`: they are in LaTeX's `\\text`, where letters are not variables, so a unit's symbol (kPa) counts.
     """
     if not words or _CHINESE_NOUN.fullmatch(words):
         return not _NO_CHINESE_NOUN.search(words)
@@ -236,9 +234,9 @@ def _is_plural(phrase: str) -> bool:
 
 
 def compound(text: str, *, joined: bool = False) -> tuple[str, Unit] | None:
-    r"""A quantity in several units, the larger ones first, as a sum in the first: `1 hour 30 minutes`, `12元5角`.
+    r"""Read a quantity in several units, largest first, as a sum in the first unit: `1 hour 30 minutes`, `12元5角`.
 
-    `joined`: "and" or a comma may stand between them. None: it is none.
+    `joined`: "and" or a comma may separate the units. None if the text is not a quantity.
     """
     found: list[tuple[str, str]] = []
     at = 0
@@ -264,14 +262,15 @@ def compound(text: str, *, joined: bool = False) -> tuple[str, Unit] | None:
     return None
 
 
-# What a written number is worth: with commas, a point, a period under a bar, or in another base.
+# The value of a written number: with commas, a point, a period under a bar, or in another base.
 
 MOST_DIGITS = 300
 """Characters of a number; a longer one is not read."""
 
 
 def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None:
-    """The value, and the digits behind the decimal point (None: there is none); None for what is no number.
+    """Return the value, and the number of digits after the decimal point (None without one); None if it is not a
+    number.
 
     `digits` as in LaTeX: `40{,}000`, `0.1\\overline{6}`; `base` as its subscript says.
     """
@@ -319,7 +318,7 @@ SCALED = re.compile(
     r"|(?<![\w.,^{/])\d{1,100}(?:,\d{3}(?!\d)){0,30}(?:\.\d{1,100})?)"
     rf"\s*(\\text\{{)?\s*((?:{MULTIPLYING})(?:[ -](?:{MULTIPLYING})){{0,3}})(?![a-zA-Z])(?(2)(\s*\}})?)"
 )
-"""A number in digits and what it is multiplied with, as in 2.5 million dollars; see `scaled`."""
+"""A number in digits and its factor, as in 2.5 million dollars; see `scaled`."""
 
 _SAME_CHARACTERS = str.maketrans("〇两兩壹贰叁肆伍陆柒捌玖拾佰仟萬億點負", "零二二一二三四五六七八九十百千万亿点负")
 _DIGITS = {character: value for value, character in enumerate("零一二三四五六七八九")}
@@ -337,13 +336,13 @@ _TOKEN = re.compile(r"\d+(?:\.\d+)?|.")
 _THOUSANDS_OF_UNITS = "克米瓦焦卡帕赫伏"
 """千 in front of them belongs to the unit: 5千克 are five kilograms."""
 _MEASURE_WORDS = "个只名人位本张条件头棵支枝辆块种颗粒页岁幅双盒箱袋瓶杯架艘朵盆层题组"
-"""What stands between a number and what is counted; before other characters 一 is no number: 一样."""
+"""Characters between a number and a counted noun; before other characters 一 is not a number: 一样."""
 _ALONE = ("次", "倍", "分")
 """The same, without anything behind it: 三次 is three times, 三次方程 a cubic equation."""
 
 
 def with_digits(text: str) -> str:
-    r"""`text` with the number that it begins with in digits, if there is nothing behind it but a unit; else as it is.
+    r"""Write the number at the start of `text` in digits, if only a unit follows; return other texts unchanged.
 
     Fractions become `\frac`, percentages end in a percent sign.
     """
@@ -405,7 +404,7 @@ def written(value: Fraction) -> str:
 
 
 def _value(words: Sequence[str]) -> tuple[Fraction, int]:
-    """Return what the words say, and how many of them say it; none if there is no number."""
+    """Return the number that the words begin with, and how many words it has; None without a number."""
     whole, used = _cardinal(words)
     value = Fraction(whole)
     if (part := _part(words))[1] > used:
@@ -461,7 +460,7 @@ def _joins(words: Sequence[str], at: int) -> bool:
 
 
 def _fits(group: int, small: int, *, first: bool) -> bool:
-    """Return whether `small` may follow what the words of a group have said: twenty one, but not one twenty."""
+    """Return whether `small` may follow the earlier words of its group: twenty one, but not one twenty."""
     return first or (0 < small < 10 and group % 100 >= 20 and group % 10 == 0)
 
 
@@ -479,7 +478,7 @@ def _part(words: Sequence[str]) -> tuple[Fraction, int]:
 
 
 def _in_chinese(text: str) -> str | None:
-    """None: it is no number with Chinese characters, or there is something else than a unit behind it."""
+    """Read a number in Chinese characters; None if it is not one, or if text other than a unit follows."""
     if text.startswith("半") or text == "一半":
         behind = text[text.index("半") + 1 :]
         return rf"\frac{{1}}{{2}}{behind}" if _measures(behind) else None
@@ -506,7 +505,7 @@ def _in_chinese(text: str) -> str | None:
 
 
 def _split_half(behind: str) -> tuple[Fraction | None, str]:
-    """The half in what stands behind a number, and the unit without it: 两个半小时, 三天半."""
+    """Return the half in the words after a number, and the unit without it: 两个半小时, 三天半."""
     if behind.startswith("个半"):
         return Fraction(1, 2), behind[2:]
     if behind.endswith("半") and unit(behind[:-1]):
@@ -515,14 +514,14 @@ def _split_half(behind: str) -> tuple[Fraction | None, str]:
 
 
 def _measures(behind: str) -> bool:
-    """Return whether what stands behind a number in characters is a unit, or begins with a measure word."""
+    """Return whether the text after a number in characters is a unit, or begins with a measure word."""
     if not behind or behind in _ALONE or unit(behind):
         return True
     return behind[0] in _MEASURE_WORDS and is_counted_noun(behind)
 
 
 def _worth(characters: str) -> Fraction | None:
-    """Return what they are worth: hundreds of millions before ten thousands, of which there may be hundreds of
+    """Return the value of the characters: hundreds of millions precede ten thousands, of which there may be hundreds of
     millions."""
     for group, size in _GROUPS.items():
         above, found, below = characters.rpartition(group)
@@ -580,7 +579,7 @@ MOST_CALLS = 50
 def without_calls(text: str) -> str:
     """`text` with calls of known functions in LaTeX."""
     calls = list(_CALL.finditer(text))
-    for call in reversed(calls if len(calls) <= MOST_CALLS else []):  # inner ones stand behind the outer ones
+    for call in reversed(calls if len(calls) <= MOST_CALLS else []):  # inner calls follow the outer ones
         arguments, end = _arguments(text, call.end())
         template = _TEMPLATES.get((call[1], len(arguments)))
         if template:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from sympy import Expr
 
 
-# Mathematical notation, LaTeX or plain, as tokens: what a parser of expressions reads.
+# Split mathematical notation, LaTeX or plain, into tokens for the parser of expressions.
 #
-# Nothing is evaluated, and no name becomes code. What is not understood becomes a token that no expression may hold, so
-# that what stands around it stays unread rather than misread.
+# Nothing is evaluated, and names never become code. Notation that is not understood becomes a token that no expression
+# may contain, so the text around it stays unread rather than misread.
 
 
 class Kind(Enum):
-    """What a token is."""
+    """Kinds of tokens."""
 
     NUMBER = auto()
     SYMBOL = auto()
@@ -78,7 +78,7 @@ _BREAKS = _names(
     " therefore because"
 )
 _ASIDE = _names("color textcolor hspace vspace phantom hphantom vphantom label tag begin end")
-"""Their argument is no part of the formula."""
+"""Commands whose argument is not part of the formula."""
 _LAID_OUT = _names("align align* aligned alignedat split gather gather* gathered equation equation* multline multline*")
 """Environments that are lines of formulas."""
 _TEXTS = _names("text textrm textbf textit mbox hbox mathrm rm operatorname")
@@ -149,7 +149,7 @@ class _Scanner:
         self._pending = 0
         """Arguments that the last command still takes: of digits it takes one each."""
         self._outer: list[int] = []
-        """What was pending where each open brace stands."""
+        """The pending parts at each open brace."""
         self._before = ""
         """The token before: in brackets, and behind a comma, commas separate numbers rather than thousands."""
         self._lists = bool(_LISTING.search(formula))
@@ -289,11 +289,11 @@ DEEPEST = 40
 
 
 class Unread(ValueError):
-    """These tokens are no expression of the grammar."""
+    """These tokens are not an expression of the grammar."""
 
 
 class ReadingRules(NamedTuple):
-    """What ambiguous notations are taken for."""
+    """Readings of ambiguous notations."""
 
     mixed: bool = True
     """2½ is a mixed number."""
@@ -307,10 +307,10 @@ READINGS = tuple(ReadingRules(*choice) for choice in product((True, False), repe
 
 
 def readings(written: Sequence[Token]) -> list[Expression]:
-    """All that these tokens may mean, the commonest first.
+    """Return all readings of these tokens, the most common first.
 
     Raises:
-        Unread: they are no expression.
+        Unread: they are not an expression.
     """
     reader = _ExpressionParser(written, ReadingRules())
     found = [reader.whole()]
@@ -388,14 +388,14 @@ class _ExpressionParser:
         return self._factor()
 
     def _begins(self) -> bool:
-        """Return whether a factor begins here that no sign stands before."""
+        """Return whether a factor without a sign begins here."""
         token = self._peek()
         if token.kind is Kind.BAR:
             return self._bars == 0
         return token.kind in (Kind.NUMBER, Kind.SYMBOL, Kind.COMMAND, Kind.CONSTANT, Kind.OPEN)
 
     def _beside(self, left: Expression) -> Expression:
-        """The product of `left` and what is next to it."""
+        """Parse the product of `left` and the factors next to it."""
         if self._peek().kind is Kind.NUMBER:
             raise Unread("two numbers without a sign between them")
         return Apply("*", (left, self._factor()))
@@ -431,7 +431,7 @@ class _ExpressionParser:
         return found
 
     def _unit(self, name: str) -> Expression:
-        """A unit with its own power: 24 cm^2 is no square of 24 cm."""
+        """A unit with its own power: 24 cm^2 is not the square of 24 cm."""
         unit = Symbol(name, unit=True)
         if not self._is_operator("^"):
             return unit
@@ -516,7 +516,7 @@ class _ExpressionParser:
         return Apply(operation, (self._primary(), self._primary()))
 
     def _argument(self) -> Expression:
-        """Return what a function is applied to: a bracket, or a factor and the names behind it, such as 2 pi x."""
+        """Parse the argument of a function: a bracket, or a factor and the names behind it, such as 2 pi x."""
         if self._peek().kind is Kind.OPEN:
             return self._factor()
         found = self._factor()
@@ -540,10 +540,10 @@ class _ExpressionParser:
 
 # Expressions of our grammar as SymPy's, built node by node: no text is parsed, no name is evaluated.
 #
-# SymPy computes powers of numbers as it builds them, so that what would be large is refused before.
+# SymPy computes powers of numbers as it builds them, so large powers are refused first.
 
 LARGEST_POWER = 24
-"""Of something that is no rational number: a sum to this power still has few enough terms."""
+"""Maximum exponent of a base that is not a rational number: a sum to this power still has few enough terms."""
 
 
 def symbolic(expression: Expression, *, angle: bool = False) -> "Expr":

@@ -15,13 +15,13 @@ from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact
 from shared.mathtext.numbers import changes_value, unit
 from shared.mathtext.reading import FUNCTIONS, Unread, readings, symbolic, tokens
 
-# Whether two texts are the same value: by exact arithmetic, by as many digits as it takes, at whole numbers, or by
-# Math-Verify's algebra.
+# Decide whether two texts have the same value: by exact arithmetic, by as many digits as it takes, at whole numbers, or
+# by Math-Verify's algebra.
 #
-# What is a number is decided here, without rounding: 0.333333 is no third. Math-Verify, which rounds to six digits, is
-# asked about what has names in it, and about notation that the project's own grammar does not hold. Of factorials and
-# binomial coefficients of names it knows little: two that have the same value at every whole number that is tried are
-# the same.
+# Numbers are compared here, without rounding: 0.333333 is not a third. Math-Verify, which rounds to six digits, decides
+# on texts with names in them, and on notation that the project's own grammar does not cover. It knows little about
+# factorials and binomial coefficients of names: two of them are the same if they have the same value at every whole
+# number that is tried.
 
 CONSTANTS = {"i": "j", "e": "e"}
 """Letters that stand for the imaginary unit and for Euler's number."""
@@ -45,15 +45,15 @@ _APPLIED = re.compile(
     r"(?<![a-zA-Z\\])(?:[fghpqFGHPQOT]'*\(|[a-zA-Z]'*\((?:[a-zA-Z]|\d+)\)|d[xyt](?![a-zA-Z]))|\\partial"
     r"|\\(?:Gamma|Phi|Psi|mu|phi|psi|sigma|tau|varphi|zeta) ?\("
 )
-"""What may be a function of something, or a differential."""
+"""Names that may be a function's, or a differential."""
 _DECIMAL = re.compile(r"(?<![\w.])(\d{1,100})\.(\d{1,100})(?![\w.])")
 _ROUNDED = re.compile(rf"-?\d*\.(\d{{{PLACES},100}})")
 _CANNOT = (Unread, Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError)
-"""What reading and computing raise where there is no value."""
+"""Exceptions of reading and computing a text without a value."""
 
 
 def equal_values(answer: str, gold: str) -> bool | None:
-    """Return whether both texts are the same value; None if nobody can read `gold`."""
+    """Return whether both texts are the same value; None if `gold` cannot be read."""
     if answer == gold:
         return True
     if len(answer) == len(gold) == 1 and (answer + gold).isalpha():
@@ -68,7 +68,8 @@ def by_algebra(answer: str, gold: str) -> bool | None:
 
 
 def unread_words(text: str) -> list[str]:
-    r"""Words in a formula that are no function's name, unit or index, such as "is wrong" of `5\text{ is wrong}`."""
+    r"""Words in a formula other than names of functions, units and indexes, such as "is wrong" of `5\text{ is
+    wrong}`."""
     in_text = (match.strip().lower() for match in _IN_TEXT.findall(text))
     found = [words for words in in_text if any(map(str.isalpha, words)) and words not in FUNCTIONS and not unit(words)]
     plain = (word.lower() for word in _PLAIN_WORD.findall(_IN_TEXT.sub(" ", text)))
@@ -85,7 +86,7 @@ def library_verdict(answer: str, gold: str) -> bool | None:
         expected, given = (parse(rf"\boxed{{{text}}}", parsing_timeout=None) for text in (gold, answer))  # no limit
         # Not symmetric: the gold answer comes first.
         return bool(verify(expected, given, timeout_seconds=None)) if expected else None
-    except Exception:  # noqa: BLE001  # whatever a parser of arbitrary text raises, it is no verdict
+    except Exception:  # noqa: BLE001  # a parser of arbitrary text may raise anything
         return None
 
 
@@ -98,7 +99,7 @@ def expressions(text: str) -> list[Expression]:
 
 
 def real(text: str) -> Any:
-    """The value of a text as a number that can be ordered, a fraction or one of mpmath; None: it is no real one."""
+    """Return the value of a text as a fraction or an mpmath number; None if it is not a real number."""
     for expression in expressions(text)[:1]:
         try:
             return exact(expression)
@@ -113,7 +114,7 @@ def real(text: str) -> Any:
 
 
 def compare_numbers(one: Any, other: Any) -> int:
-    """-1, 0 or 1: how `one`, as `real` gives it or infinite, stands to `other` in the order of numbers."""
+    """Compare two numbers of `real`, or infinities: -1, 0 or 1 if `one` is less, equal or greater."""
     if not all(isinstance(each, Fraction | float) for each in (one, other)):
         one, other = (constant(Number(each)) if isinstance(each, Fraction) else each for each in (one, other))
         if abs(one - other) <= CLOSE * max(1, abs(one), abs(other)):
@@ -122,7 +123,7 @@ def compare_numbers(one: Any, other: Any) -> int:
 
 
 def _equal_numbers(answer: str, gold: str) -> bool | None:
-    """The verdict on two numbers; None where one of them is none that can be computed here."""
+    """Return the verdict on two numbers; None if one of them cannot be computed here."""
     applied = bool(_APPLIED.search(answer) or _APPLIED.search(gold))
     verdicts = [
         _compare_expressions(*pair, gold, applied=applied) for pair in product(expressions(answer), expressions(gold))
@@ -159,7 +160,7 @@ def _same_number(one: Expression, other: Expression) -> bool:
 
 
 def _is_rational_function(expression: Expression) -> bool:
-    """Return whether nothing is done to names but what can be done to polynomials."""
+    """Return whether names are only used as in polynomials."""
     match expression:
         case Apply("^", (base, Number(power) | Apply("neg", (Number(power),)))):
             return power.denominator == 1 and _is_rational_function(base)
@@ -190,7 +191,7 @@ def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *,
 
 
 def _with_name(expression: Expression) -> Expression:
-    """With a name for pi, which is no root of a polynomial of rational numbers: it is as good as any other name."""
+    """Replace pi by a name: pi is transcendental, so it behaves like any other name."""
     if not isinstance(expression, Apply):
         return expression
     found = Apply(expression.operation, tuple(map(_with_name, expression.operands)))
@@ -240,7 +241,7 @@ MOST_PIECES = 50
 
 
 class Unordered(ValueError):
-    """An end is no number, or there are too many pieces."""
+    """An end is not a number, or there are too many pieces."""
 
 
 class _Edge(NamedTuple):
@@ -282,7 +283,7 @@ def in_order(found: Reals) -> Reals:
 
 
 def union(one: Reals, other: Reals) -> Reals:
-    """Return what is in either.
+    """Return the union.
 
     Raises:
         Unordered: see `in_order`; so do `intersection` and `difference`.
@@ -291,12 +292,12 @@ def union(one: Reals, other: Reals) -> Reals:
 
 
 def intersection(one: Reals, other: Reals) -> Reals:
-    """Return what is in both."""
+    """Return the intersection."""
     return _reals(_both(_pieces(one), _pieces(other)), one.name or other.name)
 
 
 def difference(one: Reals, other: Reals) -> Reals:
-    """Return what is in `one` only."""
+    """Return the part of `one` that is not in `other`."""
     pieces = _merged(_pieces(other))
     highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
     lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
@@ -368,7 +369,7 @@ def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
 def asks_for_factors(answer: str, gold: str) -> bool:
     """Return whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
 
-    If the answer counts by factorials or binomial coefficients, it is no polynomial whose factors were asked for.
+    If the answer counts by factorials or binomial coefficients, the question did not ask for factors of a polynomial.
     """
     found = expressions(gold)
     counting = any(_operations(each) & COUNTING for each in expressions(answer))
