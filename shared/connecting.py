@@ -1,4 +1,4 @@
-"""Connect a model: find what this machine has, describe it as settings, and write them into the settings file."""
+"""Connect a model: find the models on this machine, describe it as settings, and write them into the settings file."""
 
 import asyncio
 import math
@@ -29,7 +29,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 CONTEXT, SLOTS = 4096, 4
 """Tokens of each slot, and slots, of a connected model: some five documents with a question and an answer."""
 BUDGET_STEP_MIB = 64
-CHOOSE = "`mathrag model connect` lists what can be connected"
+CHOOSE = "`mathrag model connect` lists the models that can be connected"
 QUERY_S = 5.0
 MOST_FILES, MOST_FOLDERS, DEEPEST = 100, 2_000, 4
 """Limits of a search for files; `DEEPEST` counts folders below where it starts. Hugging Face keeps files 3 deep."""
@@ -160,7 +160,7 @@ async def _describe_pulled(tag: str, url: str) -> NewModel:
     fields = {"driver": "ollama"} if url == DEFAULT_URL else {"driver": "ollama", "url": url}
     try:
         architecture = metadata.parse_architecture(shown, pulled.size)
-    except MetadataError:  # then nobody knows what it needs until it is loaded
+    except MetadataError:  # its memory is unknown until it is loaded
         return NewModel(name=pulled.name, fields={**fields, "context": CONTEXT, "parallel": SLOTS})
     return _size_model(pulled.name, fields, architecture)
 
@@ -221,7 +221,7 @@ def _merge(values: dict[str, Any], path: Sequence[str], value: Any) -> dict[str,
 
 
 def read_settings(file: Path) -> str:
-    """Read the settings file; empty if there is none."""
+    """Read the settings file; empty if the file does not exist."""
     return file.read_text("utf-8") if file.is_file() else ""
 
 

@@ -29,7 +29,7 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Index to search. `both`: each search reads both indexes and fuses their lists."""
     ask: bool = True
     """Whether the judge model is asked for the relation if neither the item nor a phrase names it. Submission sets this
-    to false if there is no judge model."""
+    to false without a judge model."""
     query: Literal["joined", "rewritten"] = "joined"
     """Query for a rule. `joined`: question and rule together; `rewritten`: the judge model rewrites them as one
     query."""

@@ -45,7 +45,7 @@ class Lead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a question asks of a graph: the other end of the facts that one entity has of one relation.
+    """A question to a graph: the other end of the facts that one entity has of one relation.
 
     A question that was not made from a graph may name only its relation.
     """
@@ -85,7 +85,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Strategy(StrEnum):
-    """What scores the reasoning quality in a whole job."""
+    """The scorer of reasoning quality in a whole job."""
 
     RULES = "rules"
     JUDGE = "judge"
@@ -252,7 +252,7 @@ class JudgedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a metric says of one sample: a value in [0, 1], or why there is none."""
+    """The result of a metric for one sample: a value in [0, 1], or the reason why it is missing."""
 
     value: float | None = None
     """Null if the metric does not apply, or if it depends on a call that failed."""
@@ -268,7 +268,7 @@ class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What was labelled, in order, where a page can show it."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless there is a value in [0, 1], a reason why there is none, or failures with bounds."""
+        """Raise ValueError unless there is a value in [0, 1], a reason why it is missing, or failures with bounds."""
         if self.value is not None and not 0 <= self.value <= 1:
             raise ValueError(f"the value of a metric must be from 0 to 1, not {self.value}")
         if self.value is not None or self.not_applicable:
@@ -281,7 +281,7 @@ class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ControlScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a metric says of material that was made wrong or right on purpose; null: it could not be measured.
+    """The result of a metric for material that is wrong or right on purpose; null: it could not be measured.
 
     A judge model that cannot judge gives itself away here, without labels of people.
     """
@@ -324,7 +324,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenOutcome(Outcome, frozen=True, kw_only=True):
-    """What a pipeline returns to the runtime, which extracts the answer from the text for the job's grader."""
+    """The return value of a pipeline. The runtime extracts the answer from the text for the job's grader."""
 
     text: str
     """The generator's text."""
@@ -366,7 +366,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation for the generator, as it is, and how to sample."""
+    """A conversation for the generator without a template, and how to sample."""
 
     messages: tuple[Message, ...]
     decoding: Decoding
@@ -393,7 +393,7 @@ class Passages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Stored = Given | Conversation | Texts | Passages
-"""What may be stored for a sample when its job is submitted."""
+"""Data that may be stored for a sample when its job is submitted."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):

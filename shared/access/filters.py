@@ -152,7 +152,7 @@ _HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[\w.-]+))(?::\d+)?")
 
 
 class BrowserFilter:
-    """Middleware that refuses what a page of another site makes a browser send."""
+    """Middleware that refuses requests that a page of another site makes a browser send."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] = (), *, host: str = "") -> None:
         """`hosts` is `access.hosts`, whose pages may write as well; `host` is the address that the service listens

@@ -22,7 +22,7 @@ def read(file: IO[bytes], source: str, layout: Layout, longest: int, most: int) 
     `file` must be a file of the operating system. `longest` is the limit of an answer, `most` of all samples, in bytes.
 
     Raises:
-        InvalidLine: it is cut off or damaged, or is no such log.
+        InvalidLine: it is cut off or damaged, or is not such a log.
         TooLarge: it needs more memory or time than the process may take.
     """
     if layout in (Layout.LM_EVAL, Layout.OPENAI_BATCH):

@@ -60,7 +60,7 @@ class Embedder(Protocol):
 
     @property
     def signature(self) -> str:
-        """Hex digest of everything that determines a vector, and so part of what identifies an index."""
+        """Hex digest of everything that determines a vector, and so part of the identity of an index."""
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed questions as vectors [len(texts), dimension] of length 1; zero for a text without a known token.
@@ -127,9 +127,7 @@ class RerankingModel(Protocol):
 _log = logging.getLogger(__name__)
 PROBE = "a"
 """Text whose vector tells the dimension."""
-TOO_LONG = (
-    "set `retrieval.embeddings.too_long: cut`, or `max_chars` to what the model can hold; that makes another index"
-)
+TOO_LONG = "set `retrieval.embeddings.too_long: cut`, or a `max_chars` that fits the model; both need a new index"
 _PIECE = re.compile(r"[^\W\u3000-\uffff]+|.", re.DOTALL)
 """Matches a word, or a single sign or Chinese character."""
 FIRST_PIECES = 256

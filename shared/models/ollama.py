@@ -239,7 +239,7 @@ class _Processes(msgspec.Struct, frozen=True):
 
 
 async def find_ollama(url: str) -> str | None:
-    """Return the address of the Ollama server whose `/v1` is at `url`; None if there is no Ollama."""
+    """Return the address of the Ollama server whose `/v1` is at `url`; None if it is not Ollama."""
     async with Ollama(url.rstrip("/").removesuffix("/v1"), {}) as api:
         try:
             await api.read_version()
@@ -309,7 +309,7 @@ class Ollama:
         return (await self._get("/api/version", _Version)).version
 
     async def require_pulled(self, tag: str) -> Pulled:
-        """Return the model as it is on the server's disk now.
+        """Return the model that is on the server's disk now.
 
         Raises:
             OllamaFailed: it is not there; the message names the commands that fetch or create it.
@@ -341,7 +341,7 @@ class Ollama:
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:
-        """Load a model and keep it for `KEEP_S`. There is no timeout, since a disconnect would cancel the load."""
+        """Load a model and keep it for `KEEP_S`. It has no timeout, since a disconnect would cancel the load."""
         began = time.monotonic()
         await self._request("POST", "/api/chat", timeout_s=None, body=self._make_body(tag, keep_alive=KEEP_S))
         self.load_s = time.monotonic() - began

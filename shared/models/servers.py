@@ -1,4 +1,4 @@
-"""Servers of embedding and reranking models, and what the settings choose of them."""
+"""Servers of embedding and reranking models, as the settings choose them."""
 
 import math
 import os
@@ -429,7 +429,7 @@ def _read_header(read: Callable[[Path], T], path: Path) -> T:
         raise Unavailable(str(error), hint=FIX) from error
 
 
-# Embedders and rerankers of plug-ins, in the retriever's process: what they raise or return is checked here.
+# Embedders and rerankers of plug-ins, in the retriever's process: their exceptions and results are checked here.
 
 Options = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""Draw the figures of reports as SVG, each from rows that are written beside it.
+"""Draw the figures of reports as SVG, each from rows that are exported with it.
 
 Each kind of figure has a class of rows, such as `AccuracyRow`, and a function such as `draw_accuracy` that makes a
 `Figure` without I/O. `write_figure(figure, folder)` writes its two files. The same rows make the same bytes.
@@ -150,7 +150,7 @@ def draw_accuracy(
 ) -> Figure:
     """Draw the accuracy of several systems with its interval, a panel for each group.
 
-    `interval` names the kind of interval, `axis` and `of` what the shares are of.
+    `interval` names the kind of interval, `axis` and `of` the whole that the shares refer to.
     """
     # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
     known = [row if row.value is not None else msgspec.structs.replace(row, low=None, high=None) for row in rows]
@@ -246,7 +246,7 @@ def draw_endings(rows: Sequence[EndingRow], *, title: str = "How samples ended",
         name=name,
         title=title,
         notes=(note,),
-        caption="Each bar is the share of a system's samples that ended in this way; what no system has is left out.",
+        caption="Each bar is the share of a system's samples with this ending; endings that no system has are left out.",
         plot=Plot(panels=tuple(panels), columns=3),
         rows=tuple(rows),
     )
@@ -307,7 +307,7 @@ def draw_weights(rows: Sequence[WeightsRow], *, title: str = "Accuracy by weight
         name=name,
         title=title,
         notes=(
-            f"{counted}; {len(known)} cells are {runs} runs, as equal ratios order alike",
+            f"{counted}; {len(known)} cells are {runs} runs, as equal ratios give the same order",
             f"{spread}; – was not run (0:0 orders nothing) or has nothing graded",
         ),
         caption=(
@@ -432,7 +432,7 @@ def draw_rho(decision: GateDecision, *, title: str = "Do rules agree with the ju
 
 
 MAX_DISTINCT = 11
-"""Distinct qualities that are drawn as they are; more are put into this many bins."""
+"""Distinct qualities that are drawn individually; more are grouped into this many bins."""
 
 
 class CalibrationRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -794,7 +794,7 @@ def find_front(rows: Sequence[ParetoRow]) -> list[bool]:
 def draw_pareto(
     rows: Sequence[ParetoRow], *, title: str = "Accuracy against judge calls saved", name: str = "pareto"
 ) -> Figure:
-    """Draw the accuracy against the judge calls saved, a point for each threshold, beside what chance would give."""
+    """Draw the accuracy against the judge calls saved, a point for each threshold, and the line of chance."""
     looks = {FRONT: (BLUE, "circle"), BEHIND: (ORANGE, "diamond")}
     # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
     marked = [(row, first) for row, first in zip(rows, find_front(rows), strict=True) if row.value is not None]

@@ -49,6 +49,6 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         unscored=bool(judged) and all(each.relevance is None for each in judged),
         decisions=tuple(decisions),
     )
-    # The relevant documents, or all if there are none.
+    # The relevant documents, or all documents without one.
     chosen = (filter_relevant(best_first, critic.generate) or best_first)[: params.context_size]
     return (yield from answer(question, [each.document for each in chosen], trace))

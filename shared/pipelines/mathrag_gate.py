@@ -109,7 +109,7 @@ def _test_relevance(
 
 @pipeline("mathrag-gate", prepare=calibrate, reads=READS)
 def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
-    """Retrieve from both indexes, fuse, score what is relevant as the question deserves, rerank, then generate."""
+    """Retrieve from both indexes, fuse, score the relevant documents, rerank, then generate."""
     if sample.prepared is None:
         raise ValueError("mathrag-gate needs the gate's decision in `sample.prepared`; run its `prepare` first")
     gate = sample.prepared

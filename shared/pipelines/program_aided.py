@@ -28,7 +28,7 @@ from shared.replies import Executed, Failure, Generated, require
 from shared.samples import Decision, Library, Sample, Steps
 
 PROGRAM = "program"
-"""Stage of the decision that holds the program and what became of it."""
+"""Stage of the decision that holds the program and its result."""
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 LANGUAGES = ("", "python", "python3", "py")
 """How a block of code that is a program may be marked."""

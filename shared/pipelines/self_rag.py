@@ -32,7 +32,7 @@ TEMPLATE = template("self-rag").id
 
 
 class PassageBranch(NamedTuple):
-    """What the generator wrote after one passage, with its scores."""
+    """The generator's text after one passage, with its scores."""
 
     candidate: Candidate
     generated: Generated

@@ -83,7 +83,7 @@ def covers(path: str, names: Iterable[str]) -> bool:
 
 
 def find_closed(path: str, read: Iterable[str], value_of: Callable[[str], Any]) -> Switch | None:
-    """Return what keeps the parameter at `path` from being read, if something does.
+    """Return the reason why the parameter at `path` is not read, if any.
 
     Args:
         path: a parameter that `read` covers.

@@ -25,7 +25,7 @@ KEPT = "kept"
 REASONS = {
     "nothing_to_ask": "the model found nothing to ask",
     "unreadable": "the reply lacks the question, the answer or a quotation",
-    "not_quoted": "a quotation does not stand in its passage",
+    "not_quoted": "a quotation does not occur in its passage",
     "answer_not_quoted": "no quotation contains the answer and more than it",
     "answer_in_question": "the question contains the answer",
     "names_passage": 'the question speaks of "the passage" or "this text"',
@@ -36,7 +36,7 @@ REASONS = {
 }
 """Why a question is left out, in the order of the checks."""
 DRY_RUN = Passages(documents=("0" * 64, "1" * 64))
-"""What a dry run reads: two passages, which cost most."""
+"""Input of a dry run: two passages, which cost most."""
 SEARCHED = 10
 """Documents that a search for the question returns, to see which others have the answer."""
 SAME_ANSWER = 0.5
@@ -105,7 +105,7 @@ class Candidate(NamedTuple):
     question: str
     answer: str
     quotations: tuple[str, ...]
-    """One of each passage, in their order, as it stands there."""
+    """One quotation of each passage, in their order, copied literally."""
 
     @property
     def overlap(self) -> float:
@@ -151,7 +151,7 @@ def _unwrap(text: str) -> str:
     """Return a text without the number of its passage, and without the marks around it as a whole."""
     number = _NUMBER_OF_PASSAGE.match(text)
     text = text[number.end() :] if number else text
-    if text.count("**") == 1:  # the other one stands before the label
+    if text.count("**") == 1:  # the other one is before the label
         text = text.replace("**", "")
     for opening, closing in _MARKS:
         inside = text[len(opening) : -len(closing)]
@@ -161,8 +161,8 @@ def _unwrap(text: str) -> str:
 
 
 def _find_quotations(quotations: Sequence[str], passages: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the quotation of each passage as it stands there; None if one is missing. Blanks and line breaks may
-    differ, and two quotations may stand in either order.
+    """Return the quotation of each passage literally; None if one is missing. Blanks and line breaks may
+    differ, and two quotations may be in either order.
     """
     for order in (quotations, quotations[::-1]):
         found = [_find_quotation(quotation, passage) for quotation, passage in zip(order, passages, strict=True)]
@@ -225,7 +225,7 @@ def _list_numbers(words: Sequence[str]) -> list[str]:
 
 
 def _contains_answer(text: str, answer: str) -> bool:
-    """Tell whether the words of the answer stand in the text, one behind the other."""
+    """Return whether the words of the answer occur in the text one after the other."""
     return contains_words(normalise_words(answer), normalise_words(text))
 
 

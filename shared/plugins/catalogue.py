@@ -1,4 +1,4 @@
-"""The catalogue of plug-ins: what is installed, its files, and the hash of its code."""
+"""The catalogue of plug-ins: installed plug-ins, their files, and the hash of their code."""
 
 import hashlib
 import importlib.util
@@ -33,10 +33,10 @@ class UnusableFiles(ValueError):
 
 
 def read_texts(distribution: Distribution, value: str) -> Texts:
-    """Read the files of the top-level package or module that an entry point's `value` names, as they are on disk now.
+    """Read the files of the top-level package or module that an entry point's `value` names, from disk.
 
     Raises:
-        UnusableFiles: there is none, or a file of it lies outside the distribution's folder.
+        UnusableFiles: it does not exist, or one of its files is outside the distribution's folder.
     """
     top = value.partition(":")[0].partition(".")[0]
     if top in sys.stdlib_module_names:
@@ -107,7 +107,7 @@ Shipped = Mapping[Kind, Collection[str]]
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """An entry point as it is installed now."""
+    """An installed entry point."""
 
     kind: Kind
     name: str

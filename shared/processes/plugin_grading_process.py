@@ -26,7 +26,7 @@ def load(value: str, distribution: str, expected: str) -> Callable[[dict[str, An
     """Import the grader and return the function that grades a request.
 
     Raises:
-        SystemExit: the plug-in's files have changed; what is imported must be what its calls are keyed by.
+        SystemExit: the plug-in's files have changed; the imported code must be the one in the keys of its calls.
     """
     found = code_hash(read_texts(metadata.distribution(distribution), value))
     if found != expected:

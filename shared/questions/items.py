@@ -146,7 +146,7 @@ class BodySearch:
         if len(held) == len(self._body):
             yield [fact.number for fact in held.values()]
             return
-        # Go on with the atom that has fewest facts; there are none if no further atom has a bound term.
+        # Continue with the atom that has fewest facts; stop if no further atom has a bound term.
         left = [place for place in range(len(self._body)) if place not in held]
         found = [(place, self._candidates(self._body[place], bound)) for place in left]
         known = [(place, facts) for place, facts in found if facts is not None]
@@ -175,7 +175,7 @@ class BodySearch:
         )
 
 
-# Counts of what a question set contains and of what was left out.
+# Counts of the items in a question set, and of those left out.
 
 
 class LeftOut(msgspec.Struct, kw_only=True):
@@ -226,7 +226,7 @@ class HeldOut(NamedTuple):
     """Held-out facts that can be asked about, and counts of those that cannot."""
 
     facts: Numbers
-    """(facts, 4): subject, relation, object and time; the time is 0 if there is none."""
+    """(facts, 4): subject, relation, object and time; the time is 0 without times."""
     strangers: list[str]
     """Entities that the graph lacks; their numbers follow the graph's."""
     known: int
@@ -256,7 +256,7 @@ def number(held_out: Graph, graph: Graph, names: GraphNumbers) -> HeldOut:
 
 
 def rows_of(graph: Graph) -> Numbers:
-    """Return an array (facts, 4) of subject, relation, object and time; the time is 0 if there is none."""
+    """Return an array (facts, 4) of subject, relation, object and time; the time is 0 without times."""
     times = np.zeros(len(graph.triples), np.int64) if graph.times is None else graph.times
     return np.column_stack((graph.triples, times))
 
@@ -525,7 +525,7 @@ class QuestionSet:
         """Yield up to `Choice.limit` items in the order in which they are drawn; a lower limit yields a prefix.
 
         Raises:
-            Invalid: at the end, if there was no item.
+            Invalid: at the end, without any item.
         """
         pool = pool_of(self._held_out, self._choice.sides, len(self._graph.entities))
         self.counts.available = pool.size

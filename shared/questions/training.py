@@ -30,7 +30,7 @@ class Neighbours:
     def draw(self, query: FactQuery, before: int, oracle: Collection[str], rng: np.random.Generator) -> list[str]:
         """Draw up to `MOST` ids of facts before a time that are not among `oracle`.
 
-        Half of them are of the query's entity, if it has so many, and the others of its relation.
+        Half of them are of the query's entity, if it has enough, and the others of its relation.
         """
         subjects, relations, objects = self._columns
         entity, relation = self._names.entities.get(query.entity), self._names.relations.get(query.relation)
@@ -95,7 +95,7 @@ Bound = Mapping[int, str]
 def evidence(rule: Rule, query: FactQuery, answers: Collection[str], facts: Sequence[Told]) -> Evidence | None:
     """Find the first body among `facts` that leads from the entity of the query to one of `answers`.
 
-    None if there is no whole body, or the body is longer than `LONGEST`.
+    None without a whole body, or if the body is longer than `LONGEST`.
     """
     ends = (rule.head.subject, rule.head.object)
     known, asked_side = ends if query.side == "object" else ends[::-1]

@@ -95,7 +95,7 @@ class Round(NamedTuple):
 def decide(round_: Round, params: CriticParams) -> RoundDecision:
     """Apply the decision table (004, section 3.2) in the order of its priorities.
 
-    A page without any document is rewritten at once, whatever `params.rewrite_from`: there is nothing to continue with.
+    An empty page is rewritten at once, regardless of `params.rewrite_from`.
     One whose ratings all failed says nothing about the query, which is kept.
     """
     score = round_.score(params.aggregate)

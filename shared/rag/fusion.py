@@ -13,7 +13,7 @@ from shared.calls import Call
 from shared.params import FusionParams
 from shared.rag.text import TermWeights, cosine, extract_terms
 
-# Scores of one list made comparable with those of another: min-max, z-score, sigmoid, rank; or left as they are: raw.
+# Normalise the scores of a list, so that lists are comparable: min-max, z-score, sigmoid, rank, or raw (unchanged).
 #
 # Two questions that implementations answer differently (ranx gives 0 to every document of a constant list, seed
 # document 003 gives 0.5, llama_index 1; AutoRAG divides by zero) have one answer for the first four:

@@ -79,7 +79,7 @@ def get_predicted_side(rule: Rule) -> Literal["object", "subject"]:
         return "object"
     if obj == 0 or subject == 1:
         return "subject"
-    # A frequent partner: the body leaves open what the head names.
+    # A frequent partner: the body does not bind the variable of the head.
     return "object" if any(isinstance(atom.object, int) for atom in rule.body[:1]) else "subject"
 
 
@@ -101,7 +101,7 @@ MOST_NAMED = 100
 
 
 class RelationNames:
-    """Finds the relation whose words stand in a text, normalised as answers are (`shared.rag.text`)."""
+    """Finds the relation whose words occur in a text, normalised as answers are (`shared.rag.text`)."""
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
         """`names` are pairs of a relation and words for it; a relation may have several."""
@@ -133,7 +133,7 @@ def list_nearest(question: str, phrases: Mapping[str, str], most: int = MOST_NAM
 RELATION_STAGE = "relation"
 """Of the decision that says how the relation was found: the item `named` it, a `phrase`, the `judge`, or `none`."""
 NO_RULE = "no_rule"
-"""Fallback: there are no rules for the question, which is searched for as it is."""
+"""Fallback: the question has no rules, so it is searched for unchanged."""
 UNKNOWN = "unknown_relation"
 """Fallback: the judge model's reply names no relation of the bank."""
 _SEEDS = 1 << 63
@@ -323,7 +323,7 @@ def order_hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop,
 
 
 def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library: Library) -> Part[ChainResult]:
-    """Search for each atom, first from `start`, then from what the `rulerag.width` best documents name.
+    """Search for each atom, first from `start`, then from the entities that the `rulerag.width` best documents name.
 
     Only a path with a document for every atom is one: the rule applies to the entity.
 
@@ -346,7 +346,7 @@ def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library
 
 
 def choose_start(item: Item, head: str) -> ChainPath:
-    """Return what a chain begins with: the item's entity, else the question without the words of the `head`."""
+    """Return the start of a chain: the item's entity, else the question without the words of the `head`."""
     if item.query is not None and item.query.entity:
         return ChainPath(shown(item.query.entity))
     question_words, head_words = normalise_words(_POSSESSIVE.sub("", item.question)), normalise_words(head)
@@ -358,7 +358,7 @@ def choose_start(item: Item, head: str) -> ChainPath:
 
 
 def find_other_end(sentence: str, hop: Hop, known: ChainPath) -> str | None:
-    """Return what the atom leads to from the known entity, according to a document.
+    """Return the entity to which the atom leads from the known one, according to a document.
 
     Of a fact of the atom's relation that is its other entity. Of another text that holds the relation's words it is
     what neither these nor the known end hold. None: the document does not say that the atom holds.
@@ -417,7 +417,7 @@ def _join(question: str, sentence: str, fallback: str | None = None) -> RuleQuer
 # Search by rules: with question and rule, and by a chain of searches along the body; then merge the lists.
 
 RULE_STAGE = "rule"
-"""Of the decision of each rule: it guided a `search`, or stands in the `prompt` alone."""
+"""Actions of the decision of each rule: it guided a `search`, or is only in the `prompt`."""
 
 
 class RuleList(NamedTuple):
@@ -507,7 +507,7 @@ def merge_rule_lists(lists: Sequence[RuleList], plain: Sequence[ChainResult], pa
 
 
 def note_prompt_rules(guidance: Guidance) -> tuple[Decision, ...]:
-    """Make the decisions for rules that stand in the prompt and guide no search."""
+    """Make the decisions for rules that are in the prompt but guide no search."""
     return tuple(
         Decision(stage=RULE_STAGE, action="prompt", detail=_describe_rule(found, guidance.phrases))
         for found in guidance.rules

@@ -8,7 +8,7 @@ from typing import Any
 from mathrag.errors import Invalid
 
 Judged = Mapping[str, Mapping[str, int]]
-"""Query -> {relevant document: grade}; grades are at least 1, what is not named is not relevant."""
+"""Query -> {relevant document: grade}; grades are at least 1, other documents are not relevant."""
 Run = Mapping[str, Sequence[str]]
 """Query -> documents, best first, each once."""
 

@@ -22,7 +22,7 @@ from shared.samples import Item
 
 # Prompt templates: packaged, versioned, and hashed into every call that uses them.
 #
-# A slot is written {{name}} in a template's text, which is scanned once: values are put in as they are, so that braces
+# A slot is written {{name}} in a template's text, which is scanned once: values are inserted unchanged, so that braces
 # and backslashes in mathematics, or a question that says {{context}}, mean nothing special.
 
 Value = str | Document | Sequence[Document]
@@ -94,7 +94,7 @@ _adopted: dict[str, Template] = {}
 
 
 def adopt(found: Template) -> None:
-    """Know a template of the operator's folder by its id, which is none of the packaged ones."""
+    """Add a template of the operator's folder; its id must differ from those of the package."""
     _adopted[found.id] = found
     template.cache_clear()
     make_template_reference.cache_clear()
@@ -292,7 +292,7 @@ def make_rating_call(answer: str, item: Item, grading: GradingParams) -> Judge:
     return Judge(rubric=template, question=item.question, slots=slots, decoding=grading.decoding)
 
 
-# Parse the judge's replies, without what a model thinks aloud before them.
+# Parse the judge's replies, without the reasoning of a model before them.
 #
 # A rating is a whole number from 1 to 5, a label one from 1 to the highest that its prompt offers. One on another scale
 # (4/10, 80%), a range (3-4) and a fraction (4.5) are none: nothing is converted, rounded, clamped or guessed, and the
@@ -310,7 +310,7 @@ _OUT_OF = (
 )
 _TO = r"(?:[-–—−~〜]|to\b|or\b|[到至或])"
 _BEHIND = rf"{_MARKS}{_UNIT}(?:%|per ?cent|(?:{_OUT_OF}|{_TO}){_MARKS}{_DIGITS})"
-"""What makes the number before it another one: a scale, a range or a percentage."""
+"""Text that changes the meaning of the number before it: a scale, a range or a percentage."""
 _OUT_OF_FIVE = re.compile(rf"{_MARKS}{_UNIT}{_OUT_OF}{_MARKS}5(?:\.0+)?", re.IGNORECASE)
 _VALUE = rf"(?P<number>{_DIGITS})(?P<behind>{_BEHIND})?"
 _BRACKETED = re.compile(rf"\[\[\s*{_VALUE}{_UNIT}\s*\]\](?P<after>{_BEHIND})?", re.IGNORECASE)
@@ -346,7 +346,7 @@ def parse_rating(text: str, *, truncated: bool) -> Rated | Failure:
 def parse_grade(text: str, *, truncated: bool) -> Rated | Failure:
     """Read the rating in a reply to a rubric: `[[4]]`, else `"rating": 4` in JSON, else in words, else a number alone.
 
-    All ratings that stand there in the first of these forms must be one and the same; `4/5` and `4 out of 5` are 4.
+    All ratings in the first of these forms that occurs must be equal; `4/5` and `4 out of 5` are 4.
     Returns a `Failure` otherwise, as `parse_rating` does; a number at which the token limit ended the reply is none,
     as 4 may be the beginning of 4/10.
     """
@@ -374,7 +374,7 @@ def _agree(found: Iterable[re.Match[str]], text: str, problem: str, *, truncated
 
 
 def _read_value(match: re.Match[str]) -> int | None:
-    """Return the rating from 1 to 5, or None for a number that is none."""
+    """Return the rating from 1 to 5, or None for other numbers."""
     groups = match.groupdict()
     said = [groups[name] for name in ("behind", "after") if groups.get(name)]
     scale = [float(number) for number in re.findall(r"[0-9]+(?:\.[0-9]+)?", groups.get("scale") or "")]
@@ -387,7 +387,7 @@ def _read_value(match: re.Match[str]) -> int | None:
 def parse_label(text: str, *, truncated: bool, most: int) -> Rated | Failure:
     """Find the label in a judge's reply: exactly one distinct `[[1]]` to `[[most]]`, however often it is repeated.
 
-    Returns a `Failure` otherwise, as `parse_rating` does. A label is no number on a scale: `[[3/3]]` is none.
+    Returns a `Failure` otherwise, as `parse_rating` does. Numbers on a scale such as `[[3/3]]` are not labels.
     """
     found = list(_BRACKETED.finditer(_read_characters(text)))
     problem = f"no single [[1]] to [[{most}]]"
@@ -412,7 +412,8 @@ PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
 
 
 def list_labels(request: Request) -> tuple[str, ...]:
-    """Return the labels that a call may be answered with, as they stand in a reply; none if it asks for no label.
+    """Return the labels that a call may be answered with, as they occur in a reply; empty if it does not ask for a
+    label.
 
     Calls that are read by log-probabilities have none, since a constraint would change these. Neither have ratings of
     `relevance`: pipelines make the same calls, and their answers should not depend on how labels are asked for.
@@ -455,7 +456,7 @@ def parse_relevance(text: str, tokens: Sequence[Token], template_id: str, *, tru
     """Read the relevance in the reply to a call of `ask_relevance`.
 
     Without log-probabilities, the label in the text is the judgement: yes 1, no 0, and (rating - 1) / 4.
-    Returns a `Failure` if there is no label: TRUNCATED if the token limit ended a reply without any, else UNPARSED.
+    Returns a `Failure` if the label is missing: TRUNCATED if the token limit ended a reply without any, else UNPARSED.
     """
     places = _skip_thinking(tokens)
     if template_id != "relevance-yes-no":
@@ -468,7 +469,7 @@ def parse_relevance(text: str, tokens: Sequence[Token], template_id: str, *, tru
             return Relevance(probability=rated.quality, text=text)
         mean = sum(int(label) * share for label, share in labels.items()) / sum(labels.values())
         return Relevance(probability=(mean - 1) / 4, text=text, labels=labels)
-    # What does not begin with yes or no may still be told from the alternatives of its first token.
+    # A reply that does not begin with yes or no may still be decided by the alternatives of its first token.
     place = next((each for each in places if _as_yes_no(each.text)), places[0] if places else None)
     labels = _sum_labels(place, _as_yes_no)
     if labels:
@@ -496,7 +497,7 @@ def _as_rating(text: str) -> str:
 
 
 def _sum_labels(token: Token | None, read: Callable[[str], str]) -> dict[str, float]:
-    """Return the probability of each label at the token's place, spelt in any way; empty if there is no label."""
+    """Return the probability of each label at the token's place, spelt in any way; empty without a label."""
     found: dict[str, float] = {}
     if token is not None:
         for text, logprob in {**token.top, token.text: token.logprob}.items():

@@ -41,8 +41,8 @@ from shared.samples import Candidate, Decision, Library, Trace
 def drop_duplicates(documents: Sequence[str], library: Library) -> tuple[str, ...]:
     """Return the first document (hash) of every content, in order.
 
-    By the whole text: seed document 003 compares `hash(text[:100])`, which takes two solutions that begin alike for
-    one, and is another number in every process.
+    By the whole text: seed document 003 compares `hash(text[:100])`, which takes two solutions with the same beginning
+    for one, and is another number in every process.
     """
     first: dict[bytes, str] = {}
     for document in documents:
@@ -77,7 +77,7 @@ class RecallPath(NamedTuple):
 
 
 class GatheredLists(NamedTuple):
-    """The lists that came back, and what was left out."""
+    """The returned lists, and the documents that were left out."""
 
     lists: dict[RecallPath, Retrieved]
     decisions: tuple[Decision, ...]
@@ -197,7 +197,7 @@ class RecallResult(NamedTuple):
     lists: Mapping[RecallPath, Retrieved]
     """The found lists, by their search."""
     trace: Trace
-    """All lists fused, and what was done."""
+    """The fused list, and the decisions."""
     vague: bool
     """The question says too little to tell a good document by."""
 

@@ -151,7 +151,7 @@ def make_shingles(found: Sequence[str]) -> Shingles:
 
 
 def are_alike(left: Shingles, right: Shingles) -> bool:
-    """Return whether both share enough shingles; two texts without terms are not alike."""
+    """Return whether both share enough shingles; two texts without terms do not."""
     # Sets of too different a size cannot share enough, and most pairs are settled by that.
     if min(len(left), len(right)) < ALIKE * max(len(left), len(right), 1):
         return False
@@ -161,7 +161,7 @@ def are_alike(left: Shingles, right: Shingles) -> bool:
 
 # Separate language from mathematics in a text; mathematics must not be changed.
 #
-# Mathematics is what counts as a formula in sentences (between dollars or brackets, environments, braces), a
+# Mathematics means formulas in sentences (between dollars or brackets, environments, braces), a
 # command such as `\sqrt` with what follows it unspaced, and every unspaced piece that has a digit, an operator or an
 # underscore in it: `x^2+3`, `f(x)=2`, `a_n`.
 
@@ -192,7 +192,7 @@ def list_prose(text: str) -> Iterator[str]:
 
 
 def change_prose(text: str, change: Callable[[str], str]) -> str:
-    """Apply `change` to each part of the prose of `text`; mathematics stays exactly as it is."""
+    """Apply `change` to each part of the prose of `text`; mathematics stays unchanged."""
     return change_outside(text, find_mathematics(text), change)
 
 
@@ -220,7 +220,7 @@ _ARTICLES = frozenset({"a", "an", "the"})
 def normalise_words(text: str) -> list[str]:
     """Return the normalised words of `text`, in order.
 
-    Where nothing would be left (`The`, `?`), they are what stands between blanks, articles and punctuation included.
+    If none would be left (`The`, `?`), they are the parts between spaces, including articles and punctuation.
     """
     plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
     parts = _IN_NUMBERS.split(_BEFORE_PERCENT.sub("", plain))

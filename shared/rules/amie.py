@@ -5,7 +5,7 @@ from object to subject with label `r + relations`. So a path is a sequence of la
 
 Every closed connected rule of at most three atoms without entities has a body of one edge, of two parallel edges, or of
 a path through a third variable, as each variable occurs twice and no atom repeats one. Their labels, the lower one
-first for parallel edges, name a body once: there are no duplicates to remove.
+first for parallel edges, name a body once, so duplicates do not occur.
 
 Bodies that name entities have anchors: edges from variable 0 or 1 to an entity. Such a body is an edge between 0 and 1
 with an anchor of either, or an anchor of each. As in AMIE, no anchor only puts an entity for a variable of the head or
@@ -47,7 +47,7 @@ class EdgeIndex(NamedTuple):
     """Of each pair that an edge joins, ascending: source times `entities`, plus target."""
     pair_targets: Ints
     pair_reverses: Longs
-    """Where each pair stands the other way round: an edge has an inverse."""
+    """Position of the inverse of each pair."""
     pair_starts: Longs
     """(entities + 1,): the pairs of source `e` are `pair_starts[e]:pair_starts[e + 1]`."""
     pair_label_starts: Longs
@@ -296,7 +296,7 @@ class Found(NamedTuple):
 
     @property
     def pca_confidence(self) -> float:
-        """Share of facts among the predictions about what has a fact of the head on its functional side."""
+        """Share of facts among the predictions whose functional side has a fact of the head."""
         return self.support / self.pca_body_size
 
 
@@ -559,13 +559,14 @@ TRIPLE = 200
 ANCHORED_TRIPLE = 280
 """The same with constants: 246 measured."""
 ENTITY = 150
-"""Bytes of a name, and of what a search notes by entity."""
+"""Bytes of a name, and of a search's notes per entity."""
 BODY = 64
 """Bytes of a pair of labels whose support is counted."""
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: Amie) -> int:
-    """Return what a process takes at most, unless a single pair of entities has millions of paths between them."""
+    """Return the maximum memory of a process in bytes, unless a single pair of entities has millions of paths between
+    them."""
     bodies = min((2 * relations) ** 2, 8 * triples)
     each = ANCHORED_TRIPLE if mining.constants else TRIPLE
     return PROCESS + JOINS + triples * each + entities * ENTITY + bodies * BODY

@@ -57,7 +57,7 @@ def concatenate_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) ->
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
-# Times of facts: dates count days, whole numbers are steps as they are.
+# Times of facts: dates count days, whole numbers are used as steps.
 
 ADVICE = "write a date (YYYY-MM-DD) or a whole number"
 _STEP = re.compile(r"-?[0-9]{1,18}", re.ASCII)

@@ -17,7 +17,7 @@ def mine(graph: Graph, relation: str, mining: Mining) -> tuple[Rule, ...]:
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: Mining) -> int:
-    """Return what a process that mines such a graph takes at most, measured by `python -m tools.bench mining`, rounded
+    """Return the maximum memory of a process that mines this graph, measured by `python -m tools.bench mining`, rounded
     up."""
     if isinstance(mining, Amie):
         return amie.memory_bytes(triples, entities, relations, mining)

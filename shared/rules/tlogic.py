@@ -42,7 +42,7 @@ class Sorted:
         """`groups` and `ranks` are those of all edges by number; `clock` is the time of each rank."""
         self.edges = np.lexsort((ranks, groups))
         self.places = np.empty_like(self.edges)
-        """Where each edge stands in `edges`."""
+        """Position of each edge in `edges`."""
         self.places[self.edges] = np.arange(len(self.edges))
         self._names, first, number = np.unique(groups[self.edges], return_index=True, return_inverse=True)
         self._starts = np.append(first, len(groups))
@@ -55,7 +55,7 @@ class Sorted:
         """By place: the logarithm of the sum of exp(time) over the group's edges up to there."""
         sums: NDArray[np.float64] = self._clock[self._keys % self._times]
         before = np.arange(len(sums)) - self._starts[self._keys // self._times]
-        reach = 1  # a sum over so many edges is made of two over half as many
+        reach = 1  # a sum over `reach` edges is made of two over half as many
         while len(ends := np.flatnonzero(before >= reach)):
             sums[ends] = np.logaddexp(sums[ends], sums[ends - reach])
             reach *= 2
@@ -185,7 +185,7 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
             choices, groups = edges.by_subject, at
         spans = choices.between(groups, 0, ranks if step == 1 else ranks + 1)
         backs = choices.places[edges.turned(path[:, -1])]
-        # Which spans have a place beside the excluded one, and the place drawn in each of them.
+        # Find the spans that have a place other than the excluded one, and the place drawn in each of them.
         # An excluded place is of its span's last time, as the span's last place is: with equal weights, one stands
         # for the other.
         lies_inside = (spans.start <= backs) & (backs < spans.stop)
@@ -198,7 +198,7 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
 
 
 def draw_uniformly(_choices: Sorted, spans: Spans, rng: np.random.Generator) -> Integers:
-    """All places alike."""
+    """All places with equal probability."""
     return rng.integers(spans.start, spans.stop)
 
 
@@ -352,13 +352,13 @@ def mine(graph: Graph, relation: str, mining: TLogic) -> tuple[Rule, ...]:
         heads = facts if forward else edges.turned(facts)
         for length in range(1, mining.max_length + 1):
             for rule in _mine(graph, edges, heads, (relation, forward), length, mining):
-                rules.setdefault((rule.head, rule.body), rule)  # loops read alike in both directions
+                rules.setdefault((rule.head, rule.body), rule)  # loops are equal in both directions
     return tuple(rule for rule in rules.values() if rule.confidence > 0 and rule.confidence >= mining.min_confidence)
 
 
 def _mine(graph: Graph, edges: Edges, heads: Integers, head: Step, length: int, mining: TLogic) -> Iterator[Rule]:
     """The rules of one head and length that the walks find and whose body holds at all."""
-    # Seeded by head and length: which process mines them, and what it mined before, makes no difference.
+    # Seeded by head and length, so that the result does not depend on the process or its earlier work.
     seed = hashlib.sha256(f"{mining.seed}\0{head[0]}\0{head[1]}\0{length}".encode()).digest()[:16]
     rng = np.random.default_rng(int.from_bytes(seed))
     walks = walk(edges, heads, length, mining.walks, DRAWS[mining.transition], rng)
@@ -388,7 +388,7 @@ ROW = 300
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: TLogic) -> int:
-    """Return what a process takes at most."""
+    """Return the maximum memory of a process in bytes."""
     rows = max(2 * AT_ONCE, mining.samples, mining.walks)
     if mining.exact:
         rows += 2 * triples  # a single body may continue by every edge of a relation

@@ -198,7 +198,7 @@ CALLS = sql("""
 SAMPLES = text("SELECT count(*) FROM samples WHERE job_id = :job AND kind = 'item'")
 WITHOUT_ANSWERS = (EMBEDDING, MINE_RULES, WRITE_QUESTIONS)
 SELF_RAG = "self-rag"
-"""Its texts have reflection tokens, which are no part of the reply."""
+"""Its texts have reflection tokens, which are not part of the reply."""
 NAMED = lifecycle.LONGEST - len("-measured")
 """Characters of the ended job's name that the new one keeps."""
 REPLY: Any = Reply

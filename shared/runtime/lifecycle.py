@@ -22,7 +22,7 @@ from shared.runtime.queue import park, park_job, revive_calls
 from shared.storage import provenance
 from shared.storage.database import RUNNABLE, Database, is_passing, sql
 
-# Lock a job's row before changing the job, so that what was checked stays true until the commit.
+# Lock a job's row before changing the job, so that the checks stay true until the commit.
 
 LOCK = text("SELECT id, state, version, total FROM jobs WHERE public_id = :job FOR NO KEY UPDATE")
 _STANDS = {
@@ -462,7 +462,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
 async def amend(
     database: Database, public_id: uuid.UUID, change: Amendment, versions: Collection[int] | None = None
 ) -> None:
-    """Change the job, whatever its state.
+    """Change the jobin any state.
 
     Raises:
         NotFound: no such job.

@@ -18,7 +18,7 @@ from shared.models.ollama import DEFAULT_URL
 from shared.settings import Device, Model, Settings
 from shared.shapes import Architecture
 
-# Memory of configured models in MiB: what they declare, otherwise an estimate from their files.
+# Memory of configured models in MiB: as declared, otherwise an estimate from their files.
 #
 # An estimate needs the file on this machine. Where guards run on other machines, declare `footprint_mib`.
 

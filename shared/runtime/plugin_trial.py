@@ -21,7 +21,7 @@ from shared.shapes import Kind, PluginPin, State
 
 
 def main(parent: int, kind: Kind, name: str, value: str) -> None:
-    """Print the verdict as JSON, and end at once, whatever the import has started."""
+    """Print the verdict as JSON, and end at once, even if the import has started threads."""
     die_with(parent)
     if kind is Kind.GRADER:  # it has no more where it marks
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -43,7 +43,7 @@ def judge(kind: Kind, name: str, value: str) -> TrialResult:
         return TrialResult(state=State.REFUSED, detail="its import starts a thread: start it when it is first used")
     try:
         return CHECKS[kind](name, found)
-    except BaseException as error:  # noqa: BLE001 - what is checked is code of others
+    except BaseException as error:  # noqa: BLE001 - the checked code is not ours
         return TrialResult(state=State.REFUSED, detail=_describe_error(error))
 
 

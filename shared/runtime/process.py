@@ -157,7 +157,7 @@ class ForkedWorker:
         self._loop.run_until_complete(self._mine(miners))
 
     async def _mine(self, miners: Miners) -> None:
-        # One relation per claim, so that a kill loses only what its processes were working on.
+        # One relation per claim, so that a kill loses only the work of its processes.
         limits = self._settings.workers.model_copy(update={"chunk": 1, "streams": self._settings.workers.miners})
         async with miners(self.tools) as executors:
             while not self._stopping():
@@ -169,7 +169,7 @@ class ForkedWorker:
 
 
 class ForkedProcess:
-    """The forked process: it handles ticks, and mines in a thread with an event loop of its own."""
+    """The forked process: it handles ticks, and mines in a thread with its own event loop."""
 
     def __init__(self, make: Callable[[], ForkedWorker], miners: Miners | None) -> None:
         self._make = make

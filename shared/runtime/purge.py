@@ -1,4 +1,4 @@
-"""Delete what is old: jobs with their calls and texts, chats after their time, and what nothing uses."""
+"""Delete old data: jobs with their calls and texts, expired chats, and unused sources."""
 
 import asyncio
 import logging
@@ -255,7 +255,7 @@ async def delete_unused(owner: Database, actor: str) -> dict[str, list[str]]:
     return deleted
 
 
-# Delete one dataset or one corpus by name, as the database's owner. What existing jobs use is not deleted.
+# Delete one dataset or one corpus by name, as the database's owner. Data of existing jobs is not deleted.
 #
 # Reports and audits of an ended job read its items and its corpus, so an ended job keeps both until it is purged. A
 # live job keeps the corpus that CRAG falls back to as well.

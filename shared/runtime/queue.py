@@ -1,4 +1,4 @@
-"""The queue of model calls: claim calls, answer them, give them back, retry and park them, and find what is ready."""
+"""The queue of model calls: claim calls, answer them, give them back, retry and park them, and find ready samples."""
 
 import asyncio
 import logging
@@ -114,7 +114,7 @@ SUSPECT_LOCK = 7331
 """Advisory lock class: ordinary claims of a model share it, a suspect's claim holds it exclusively."""
 SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
 EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
-# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes, whatever its statistics are.
+# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes, regardless of its statistics.
 WANTED = fill_names("""EXISTS (
         SELECT 1 FROM steps t,
             LATERAL (SELECT s.job_id FROM samples s
@@ -229,7 +229,7 @@ class Claims:
         await retry_through_outage(lambda: self._database.column(RELEASE, values), self._ttl)
 
     async def wait(self, token: uuid.UUID, calls: Sequence[int], model_id: int, what: str, said: str) -> None:
-        """Record an outage of what the model needs and release the calls without charging them."""
+        """Record an outage of a server that the model needs and release the calls without charging them."""
 
         async def note() -> None:
             async with self._database.transaction() as connection:
@@ -346,7 +346,7 @@ class ReplyStore:
         except SQLAlchemyError as error:
             if not is_passing(error):
                 raise
-        # The commit's result is unknown: repeat it, and count what either attempt has stored.
+        # The commit's result is unknown: repeat it, and count the replies that either attempt has stored.
         await retry_through_outage(lambda: self._database.column(ACCEPT, values), self._ttl)
         stored = {"calls": values["calls"], "tokens": tokens}
         return await retry_through_outage(lambda: self._database.column(ACCEPTED, stored), self._ttl)
@@ -474,7 +474,7 @@ async def isolate(
 # its own: of two writers that cannot see each other's uncommitted rows, the one that commits last sees both.
 
 # A sample is locked only if it has all replies in a snapshot that is younger than the commit before this statement, so
-# the last of several replies finds it, whatever the others saw. Comparing the position prevents a decision about a
+# the last of several replies finds it, regardless of the others. Comparing the position prevents a decision about a
 # later wait of the same sample after the lock had to be waited for.
 # OFFSET 0 and ANY keep the planner on the samples' key; otherwise it scans all waiting samples for each one.
 MARK_READY = fill_names("""

@@ -500,7 +500,7 @@ def test_defect_of_a_dataset_line_names_field_and_fix() -> None:
         ({"question": "q", "nuggets": [{"text": "a"}]}, "`nuggets` is an object; write it as a string"),
         (
             {"question": "q", "nuggets": [f"{n} is so." for n in range(21)]},
-            "`nuggets` has 21 texts, more than 20; keep what a complete answer needs",
+            "`nuggets` has 21 texts, more than 20; keep those that a complete answer needs",
         ),
         (
             {"question": "q", "nuggets": ["a", "x" * 1001]},
