@@ -1,4 +1,4 @@
-"""The guard's HTTP service: `POST /run` streams completions, `GET /state` reports what the device is doing."""
+"""The guard's HTTP service: `POST /run` streams completions, `GET /state` reports the state of the device."""
 
 import asyncio
 import logging
@@ -84,7 +84,7 @@ POLL_S = 0.1
 RETRY_S = 5.0
 """Between two attempts to register the models that were not found."""
 PROBE_S = 5.0
-"""Between two checks of what keeps a quarantined device from being loaded."""
+"""Seconds between two checks of a quarantined device."""
 REGISTER_S = 10.0
 """How long a starting guard waits for its models; one that takes longer to identify is registered later."""
 MAX_BODY = 64 << 20
@@ -168,7 +168,7 @@ class GuardService:
                 await self._finish_identification(name)
 
     async def _finish_identification(self, name: str) -> None:
-        """Register the identified model, or log the reason why there is none, once."""
+        """Register the identified model, or log once why it could not be identified."""
         try:
             identity, architecture = self._identifications.pop(name).result()
         except DriverError as error:

@@ -235,7 +235,7 @@ class Verification:
         return None if reading is None else self._find_problem(reading, needed_mib)
 
     async def verify_resident(self) -> None:
-        """Record what the load took, as the base of later samples.
+        """Record the memory of the load, as the base of later samples.
 
         Raises:
             DriverError: it took more than the budget.

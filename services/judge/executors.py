@@ -57,7 +57,7 @@ from shared.storage import rules as stored_rules
 from shared.storage.database import Database, sql
 from shared.storage.provenance import LibraryCache
 
-# What all executors share: the ends of calls, and what the retriever's failures mean for them.
+# Shared by all executors: the ends of calls, and the effects of the retriever's failures on them.
 
 _REQUEST = msgspec.json.Decoder(Request)
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def translate_failure(error: NoReply, address: str) -> Failure | RetrieverAway:
     if problem.type == Refused.kind:
         # A server that refuses our key refuses every search, so no fallback may hide it.
         kind = FailureKind.UNAVAILABLE if problem.what != problem.detail else error.kind
-        # `str(error)` is cut earlier, and the reason may stand at its end.
+        # `str(error)` is cut earlier, and the reason may be at its end.
         return Failure(kind=kind, detail=redact("; ".join(filter(None, (problem.detail, problem.hint))))[:MAX_DETAIL])
     return Failure(kind=error.kind, detail=str(error))
 
@@ -149,7 +149,7 @@ async def ask_together(
 
 
 class UnconfiguredExecutor:
-    """The executor of a role that is not configured: the pipeline goes on without its replies."""
+    """The executor of a role that is not configured: the pipeline continues without its replies."""
 
     def __init__(self, detail: str) -> None:
         self._reply = Failure(kind=FailureKind.NOT_CONFIGURED, detail=detail)
@@ -231,7 +231,7 @@ class VerifyExecutor:
         self._library = LibraryCache()
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
-        """Yield the verdicts as they come; the pool bounds how many documents are verified at once."""
+        """Yield the verdicts as they arrive; the pool bounds how many documents are verified at once."""
         requests = [_REQUEST.decode(call.request) for call in calls]
         documents = await read_documents(self._database, self._library, requests)
 
@@ -257,7 +257,7 @@ class ProgramExecutor:
         self._pool = pool
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
-        """Yield the outputs as they come; the pool bounds how many programs run at once."""
+        """Yield the outputs as they arrive; the pool bounds how many programs run at once."""
 
         async def execute(call: ClaimedCall) -> CallEnd:
             started = datetime.now(UTC)
@@ -327,7 +327,8 @@ class RerankExecutor:
             yield end_calls([call], [await self._reply(request, documents)], started)[0]
 
     async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply | RetrieverAway:
-        """Return the scores; a job without a reranker gets a failure at once, and its pipeline goes on without."""
+        """Return the scores; a job without a reranker gets a failure at once, and its pipeline continues without
+        scores."""
         if request.model == NO_RERANKER.hash.hex():
             return NOT_CONFIGURED
         try:
@@ -352,7 +353,7 @@ class GradeExecutor:
         self._pools: dict[PluginPin, GradingPool] = {}
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
-        """Yield the grades as they come; the pool bounds how many run at once."""
+        """Yield the grades as they arrive; the pool bounds how many run at once."""
         async with aclosing(as_completed([self._grade(call) for call in calls])) as answers:
             async for answer in answers:
                 yield answer

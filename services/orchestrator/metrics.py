@@ -388,7 +388,7 @@ class Vectors:
         self._values.count("mathrag_question_vectors_total", ["embedder"], now.asked - before.asked - hits)
 
 
-# Drop the `_created` series: there would be one more for each metric, and nobody reads them.
+# Drop the `_created` series: there would be one more for each metric, and they are not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 UNKNOWN = "unknown"

@@ -57,7 +57,7 @@ class Polls:
         """Polls that have not read yet, by the key of their object."""
 
     async def wait_for_next(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return what the next poll of `key` reads; all callers that wait for that poll share its result.
+        """Return the result of the next poll of `key`; all callers that wait for that poll share its result.
 
         A poll leaves the list before it reads: a later caller may already have seen newer data than it will find.
         """

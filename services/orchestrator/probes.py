@@ -268,7 +268,7 @@ def _format_mib(size: int) -> str:
 
 GIB = 1 << 30
 LEAST_FREE = GIB
-"""Bytes that must be free; PostgreSQL stops when there are none."""
+"""Bytes that must be free; PostgreSQL stops when the disk is full."""
 OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 MANIFEST = "manifest.json"
 READY = text("SELECT encode(signature, 'hex') AS name, path, file_hash FROM indexes WHERE state = 'ready' ORDER BY id")
@@ -482,7 +482,7 @@ async def check_redis(deps: Deps) -> str:
 
 
 async def check_redis_settings(deps: Deps) -> str:
-    """Check that Redis evicts nothing and persists what it stores."""
+    """Check that Redis evicts nothing and persists its data."""
     try:
         policy = (await deps.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
         appending = (await deps.redis.config_get("appendonly"))["appendonly"]
@@ -560,7 +560,7 @@ async def check_models(deps: Deps) -> str:
         waits.append(f"{', '.join(row.jobs)} for {row.name} ({(row.digest or 'none')[:12]}; served is {served})")
     names = sorted({job for row in found for job in row.jobs})
     cancel = " && ".join(f"mathrag job cancel {shlex.quote(name)}" for name in names)
-    fix = f"restore the model as it was, then {RESTART}; or {cancel}, and submit again"
+    fix = f"restore the earlier model, then {RESTART}; or {cancel}, and submit again"
     raise NotReady(f"jobs wait for models that no guard serves: {'; '.join(waits)}", fix=fix)
 
 
@@ -590,13 +590,13 @@ SERVERS = (
     Probe(name="plugins", run=check_usable, fix="mathrag plugin list", deep=True, alone=True),
     Probe(name="plugins of jobs", run=check_needed, fix="mathrag plugin list", deep=True),
     Probe(name="outages", run=check_outages, deep=True,
-          fix="start what is unavailable: the calls then continue by themselves; they fail after `workers.outage_s`"),
+          fix="start the unavailable server: its calls then continue; they fail after `workers.outage_s`"),
 )  # fmt: skip
 DEVICE = (
     Probe(name="device", run=check_state, each_device=True,
-          fix="fix what the detail names; the device is then tried again, at once by `mathrag gpu retry`"),
+          fix="fix the cause in the detail; the device is then tried again, at once by `mathrag gpu retry`"),
     Probe(name="footprints", run=check_footprints, deep=True, each_device=True,
-          fix=f"raise `footprint_mib` of the model in mathrag.yaml to what was measured, then {RESTART}"),
+          fix=f"raise `footprint_mib` of the model in mathrag.yaml to the measured value, then {RESTART}"),
     Probe(name="budget", run=check_budget, deep=True, alone=True, each_device=True,
           fix="raise `device.budget_mib`, or correct `footprint_mib` of the model"),
     Probe(name="driver", run=check_driver, deep=True, alone=True, each_device=True,

@@ -224,7 +224,7 @@ async def make_index(
         "kind": kind, "signature": signature, "path": path, "file_hash": file_hash, "documents": documents,
         "params": canonical.encode(made).decode(),
     }  # fmt: skip
-    with CancelScope(shield=True):  # also if the caller is cancelled, so that what is written is used
+    with CancelScope(shield=True):  # also if the caller is cancelled, so that the written index is used
         async with database.transaction() as connection:
             model = await _register_model(connection, kind, signature.hex())
             index = int(await connection.scalar(statement, {**values, "model": model}))
@@ -341,7 +341,7 @@ class IndexCache:
         if (loaded := self._use_loaded(index)) is not None:
             return loaded
         async with self._loading:  # searches of other indexes continue in the meantime
-            loaded = self._use_loaded(index)  # whoever held the lock before may have loaded it
+            loaded = self._use_loaded(index)  # an earlier holder of the lock may have loaded it
             if loaded is None:
                 loaded = await self._load(index)
                 while len(self._indexes) >= INDEXES:
@@ -381,7 +381,7 @@ class DocumentCache:
         """Return the existing documents by hash.
 
         A missing document could not be recognised as a near-duplicate, and the answer would leak. So the caller keeps
-        what was found, and does not read from the shared cache again.
+        the documents found, and does not read from the shared cache again.
         """
         wanted = set(documents)
         found = self._recent.find(wanted)

@@ -54,7 +54,7 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
 
 
 async def _check_elasticsearch(chosen: Retrieval, kept: ServedIndexes | None) -> str:
-    """Check that the server is an Elasticsearch of `MAJOR`, lets us do what we need to, and holds, complete, every
+    """Check that the server is an Elasticsearch of `MAJOR`, grants the required privileges, and holds, complete, every
     index that a corpus uses.
     """
     once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": model_checks.TIMEOUT_S})

@@ -60,7 +60,7 @@ TOO_MANY_TERMS = "too many nested clauses"
 REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 """Statuses of a server that does not know our key or user, or does not let it do this."""
 PRIVILEGES: Mapping[str, tuple[str, ...]] = {"cluster": ("monitor",), "index": ("read", "write", "manage")}
-"""What the key or user needs: on the cluster, and on the indexes and aliases with our prefix."""
+"""Required privileges of the key or user: on the cluster, and on the indexes and aliases with our prefix."""
 MAKE_KEY = "docs/how-to/retrieval.md#api-key-of-elasticsearch"
 _GRANTED = re.compile(r"granted by the (cluster|index) privileges \[([^\]]*)\]")
 
@@ -131,7 +131,7 @@ def find_reason(error: object) -> str:
 
 
 def _explain_tls(message: str) -> tuple[str, str]:
-    """Describe what is wrong with the server's certificate, and how to fix it."""
+    """Describe the problem of the server's certificate, and how to fix it."""
     if "Fingerprints did not match" in message:
         hint = "`retrieval.elasticsearch.fingerprint` must be the SHA-256 of its certificate or its authority's"
         return f"has a certificate with another fingerprint: {message}", hint
@@ -147,7 +147,7 @@ def make_error(server: str, status: int, body: object) -> MathragError:
     error = body.get("error") if isinstance(body, Mapping) else body
     why, address = find_reason(error), _describe(server)
     if status == HTTPStatus.NOT_FOUND:
-        return UnsoundIndex(f"{address} does not have what was requested: {why}")
+        return UnsoundIndex(f"{address} does not have the requested index or document: {why}")
     if status in REFUSED:
         return _make_refusal(address, status, why)
     if status == HTTPStatus.NOT_ACCEPTABLE or "media_type_header_exception" in str(error):
@@ -159,7 +159,7 @@ def make_error(server: str, status: int, body: object) -> MathragError:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unavailable(f"{address} failed ({status}): {why}", hint="see its log", what=address)
     if TOO_MANY_TERMS in why:
-        return TooLarge(f"{address} refuses a question with so many terms: {why}", hint="ask a shorter question")
+        return TooLarge(f"{address} refuses a question with too many terms: {why}", hint="ask a shorter question")
     return Invalid(f"{address} refuses a request ({status}): {why}", hint="see its log")
 
 
@@ -256,7 +256,8 @@ def _choose_trust(settings: settings_module.Elasticsearch) -> dict[str, Any]:
         raise Unavailable(message, hint=hint) from None
 
 
-# A synchronous, thread-safe client of Elasticsearch for what the project uses: indexes, bulk, search and aliases.
+# A synchronous, thread-safe client of Elasticsearch for the operations that the project uses: indexes, bulk, search and
+# aliases.
 #
 # It only uses features that every node of version 9 has, without a licence and without scripts.
 
@@ -361,7 +362,7 @@ class ElasticsearchServer:
     def _send(self, index: str, chunk: Sequence[Document]) -> int:
         actions = ({"_index": index, "_id": document, "_source": fields} for document, fields in chunk)
         answers = helpers.streaming_bulk(
-            self._patient.options(retry_on_status=()),  # the helper repeats what is refused, by document
+            self._patient.options(retry_on_status=()),  # the helper repeats refused documents
             actions,
             chunk_size=CHUNK,
             max_chunk_bytes=CHUNK_BYTES,
@@ -805,7 +806,7 @@ class ElasticsearchTerms(ServerBackend):
     def recipe(self) -> dict[str, Any]:
         """Return the formula and the tokenizer; the server's address does not matter.
 
-        `factor` is what the server's scores are multiplied by. Indexes of release 0.1 have none: their scores were k1 +
+        `factor` multiplies the server's scores. Indexes of release 0.1 have none: their scores were k1 +
         1 times the formula's.
         """
         formula = {"backend": "elasticsearch BM25", "k1": self._k1, "b": self._b, "factor": "1 / (k1 + 1)"}

@@ -83,7 +83,7 @@ class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", forbid_unknown
 Request = Evaluate | Tune
 
 
-# The modes of evaluation: one list as it is, or both of them fused as a job would.
+# The modes of evaluation: one list alone, or both of them fused as in a job.
 
 Kind = Literal["dense", "sparse"]
 WEIGHTED = "weighted"
@@ -131,7 +131,7 @@ def choose_mode(name: str, params: Params) -> Mode:
     is `hybrid` in two wordings; `rerank` is `hybrid` reordered by a cross-encoder.
 
     Raises:
-        Invalid: there is none of this name.
+        Invalid: no mode has this name.
     """
     if name not in NAMES:
         raise Invalid(f"unknown mode {name!r}", hint=f"choose one of {', '.join(NAMES)}")
@@ -189,7 +189,7 @@ class Collection:
         """Read the documents' ids.
 
         Raises:
-            NotFound, Invalid, InvalidLine: this is no such folder, or a line cannot be used.
+            NotFound, Invalid, InvalidLine: this is not a BEIR folder, or a line cannot be used.
         """
         if not folder.exists():
             raise NotFound(f"folder {str(folder)!r} does not exist", hint="name a BEIR folder")
@@ -266,9 +266,9 @@ class Collection:
         both from 1, and has document 225 among those relevant to query 225. So the document must also hold the query's
         words.
         """
-        alike = queries.keys() & set(self.ids.values())
-        texts = self.texts(alike) if alike else {}
-        return frozenset(query for query in alike if _normalise(queries[query]) in _normalise(texts[query]))
+        shared = queries.keys() & set(self.ids.values())
+        texts = self.texts(shared) if shared else {}
+        return frozenset(query for query in shared if _normalise(queries[query]) in _normalise(texts[query]))
 
     def _open_records(self) -> Reader[CorpusRecord]:
         rows = paths.corpus_lines(self._folder / CORPUS)
@@ -364,7 +364,7 @@ class CollectionSearcher:
         self._indexes: dict[Kind, SearchIndex] = {}
 
     def recipe(self, kind: Kind) -> dict[str, Any]:
-        """Return what determines the scores of an index."""
+        """Return the values that determine the scores of an index."""
         return make_recipe(self._backends[kind], self._collection.hash)
 
     def lists(self, kinds: Iterable[Kind], queries: Queries) -> Lists:
@@ -478,7 +478,7 @@ def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSear
     """Return the result of the evaluation; every measure is its own key.
 
     Raises:
-        Invalid, NotFound, InvalidLine: what the request names is not there or cannot be used.
+        Invalid, NotFound, InvalidLine: a name in the request does not exist or cannot be used.
     """
     names = choose_measures(request)
     queries = collection.queries(request.split)
@@ -528,7 +528,7 @@ def require_depth(name: str, k: int) -> str:
 
 
 def count_queries(collection: Collection, queries: Queries) -> dict[str, int]:
-    """Count what was searched and asked, and what was left out."""
+    """Count the searches and questions, and those left out."""
     return {
         "documents": len(collection.ids),
         "empty_documents": collection.skipped,
@@ -555,7 +555,7 @@ def compare_measures(measured: Measured, others: Mapping[str, Measured], name: s
 
 
 def _make_runs(request: Evaluate, queries: Queries, searcher: CollectionSearcher) -> dict[str, Run]:
-    """Return the runs of the mode and of all that it is compared with; a name that is no mode names a file."""
+    """Return the runs of the mode and of those that it is compared with; other names are files."""
     files = [name for name in request.against if name not in NAMES and Path(name).is_file()]
     modes = dict.fromkeys(name for name in (request.mode, *request.against) if name not in files)
     runs = searcher.runs([choose_mode(name, request.params) for name in modes], queries)

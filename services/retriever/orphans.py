@@ -23,7 +23,7 @@ async def find(database: Database, data_dir: Path, server: ElasticsearchServer, 
         Unavailable: the server does not answer.
     """
     stored = await to_thread.run_sync(server.indexes)
-    # In this order: what was stored is being built now, or was registered before the rows are read.
+    # In this order: a stored index is being built now, or was registered before the rows are read.
     building = queue.signatures
     used = building | await _list_used(database, data_dir)
     return [index for index in stored if _get_signature(index) not in used]

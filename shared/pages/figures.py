@@ -246,7 +246,7 @@ def draw_endings(rows: Sequence[EndingRow], *, title: str = "How samples ended",
         name=name,
         title=title,
         notes=(note,),
-        caption="Each bar is the share of a system's samples with this ending; endings that no system has are left out.",
+        caption="Each bar is the share of a system's samples with this ending; unused endings are left out.",
         plot=Plot(panels=tuple(panels), columns=3),
         rows=tuple(rows),
     )

@@ -260,7 +260,7 @@ async def test_a_job_that_asks_nobody_for_relevance_is_told(api: Api, database: 
     await furnish(database)
     (warning,) = (await api.job("mathrag-gate", params={"rerank": {"by": "yes-no"}, "quality": "rules"}))["warnings"]
     assert warning.startswith("'mathrag-gate' does not ask for relevance, so `rerank.by` and")
-    assert warning.endswith("set `rerank.floor`, too, such as 0.5")
+    assert warning.endswith("set `rerank.floor` as well, such as 0.5")
 
 
 async def test_a_judge_whose_server_may_give_no_probabilities_is_named(api: Api, database: Database) -> None:

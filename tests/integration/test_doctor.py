@@ -48,7 +48,7 @@ async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jo
     with pytest.raises(NotReady, match="a-job for a-generator") as found:
         await probes.check_models(deps)
     assert "mathrag job cancel a-job" in found.value.fix
-    assert "restore the model as it was" in found.value.fix
+    assert "restore the earlier model" in found.value.fix
 
 
 async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps, database: Database) -> None:

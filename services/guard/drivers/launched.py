@@ -445,7 +445,7 @@ class ExternalProgramDriver:
             await read_ahead(self._model.path)
 
     async def start(self, parallel: int | None = None) -> ModelServer:
-        """Start the program, wait until it is ready, and verify what it serves."""
+        """Start the program, wait until it is ready, and verify the model that it serves."""
         return await self.launch(parallel or self._model.parallel)
 
     async def launch(self, parallel: int) -> "ExternalProgramServer":

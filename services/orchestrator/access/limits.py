@@ -117,7 +117,7 @@ async def check_storable(request: Request) -> None:
         if "\x00" in str(text):
             raise NotFound(f"{name} {text!r} does not exist", hint="take a name from the list")
     for name, text in request.query_params.multi_items():
-        if name != "cursor":  # never stored; whatever is none of ours is 400 (`shared.storage.database`)
+        if name != "cursor":  # never stored; a foreign cursor is answered 400 (`shared.storage.database`)
             _check((name,), text)
     # Forms are checked where they are read (`web.page.checked_form`).
     if request.scope["route"].body_field is not None and not is_form(request):

@@ -89,7 +89,7 @@ class ChatRequest(BaseModel):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What answering the question really took."""
+    """The actual cost of answering the question."""
 
     loads: int
     """Loads of models that were requested since the question arrived and that answered its calls."""

@@ -110,7 +110,7 @@ async def change_configuration(
     """Return the configuration after `actor` has put `params` on top of the current one.
 
     Raises:
-        PreconditionFailed: the current version is none of `seen`.
+        PreconditionFailed: the current version is not in `seen`.
         Invalid: no job could have these parameters.
     """
     async with database.transaction() as connection:
@@ -167,7 +167,8 @@ async def load_versions(database: Database, *versions: int) -> list[Configuratio
     answers(ConfigurationDifferences), refuses=(404,),
 )  # fmt: skip
 async def compare(deps: RequestDeps, left: Version, right: Version) -> Response:
-    """Returns what was added, removed and changed between two versions; version 0 is the shipped defaults."""
+    """Returns the parameters that were added, removed and changed between two versions; version 0 is the shipped
+    defaults."""
     return json(await compare_versions(deps.database, left, right))
 
 

@@ -118,7 +118,7 @@ async def list_datasets(deps: RequestDeps, limit: Limit = database.DEFAULT, curs
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(datasets.DatasetDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
-    """Returns a dataset with counts of what its items have, by subject and level."""
+    """Returns a dataset, with counts of its items by fields, subject and level."""
     return json(await datasets.load_details(deps.database, name))
 
 
@@ -197,7 +197,7 @@ BODY: dict[str, Any] = {
 
 
 class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
-    """The dataset, and what it is made of."""
+    """The dataset, and its sources."""
 
     counts: Counts
 
@@ -359,7 +359,7 @@ async def generate_dataset(body: GenerationBody, deps: RequestDeps, caller: Requ
     that passed.
 
     Answers 202 while they are being written, 201 when the dataset was stored, and 200 if it was stored before. After a
-    job that failed or was cancelled, the same request starts another one, which keeps what is done.
+    job that failed or was cancelled, the same request starts another one, which keeps finished work.
     """
     generation, new = await generate(deps.database, deps.settings, body.to_request(caller.name))
     if generation.state == "writing":
@@ -386,7 +386,7 @@ class LineOptions(NamedTuple):
 
 
 class ExportSource(NamedTuple):
-    """What the lines are made from."""
+    """Sources of the lines."""
 
     dataset: Dataset
     bank: RuleBank

@@ -36,7 +36,7 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 
 class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Addresses of what belongs to an experiment."""
+    """Addresses of an experiment's resources."""
 
     itself: str
     report: str
@@ -44,7 +44,7 @@ class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself
 
 
 class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
-    """An experiment with the addresses of what belongs to it."""
+    """An experiment with the addresses of its resources."""
 
     links: ExperimentLinks
     warnings: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
 
 
 class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an experiment would run and cost."""
+    """The jobs and the cost of an experiment."""
 
     name: str
     cells: int
@@ -69,7 +69,7 @@ class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotView(ExperimentView, frozen=True, kw_only=True):
-    """A pilot: the experiment that it runs, and what it leaves aside."""
+    """A pilot: the experiment that it runs, and the questions that it leaves for later."""
 
     rest: str | None
     """Dataset of the questions that were not drawn, to measure the chosen pipeline on; null if all are asked."""
@@ -186,7 +186,7 @@ async def resume(experiment: str, deps: RequestDeps, caller: RequestCaller) -> R
     """Requeues the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
     temporary reason.
 
-    What ended well is not run again, and what failed computes only what is missing. A second request changes nothing.
+    Completed work is not run again, and a requeued job computes only missing replies. A second request changes nothing.
     """
     await _check_owns(deps, experiment, caller)
     async with deps.drafting:

@@ -1,4 +1,4 @@
-"""Serves `/v1/gpus` and `/v1/now`: devices, their residencies, and what the stack does now."""
+"""Serves `/v1/gpus` and `/v1/now`: devices, their residencies, and the current work of the stack."""
 
 from typing import Annotated
 
@@ -23,7 +23,8 @@ from shared.storage import database, devices, jobs
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
 GUARD_S = 1.0
-"""Longest wait for the guard in seconds. It is asked for what only it knows; if it does not answer, the view says so.
+"""Longest wait for the guard in seconds. Only the guard knows its current state; if it does not answer, the view says
+so.
 """
 MOST_REASON = 500
 
@@ -105,8 +106,8 @@ async def list_devices(deps: RequestDeps) -> Response:
 
 @route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
-    """Returns what the device holds and why (docs/how-to/api.md#devices). The answer comes from the database; lease and
-    guard are asked as well, and a failure to reach them is shown in the answer.
+    """Returns the models on the device, and the reason (docs/how-to/api.md#devices). The answer comes from the
+    database; lease and guard are asked as well, and a failure to reach them is shown in the answer.
     """
     return json(await _make_view(deps, await check_device(deps, device)))
 
@@ -210,7 +211,7 @@ def make_memory(device: str, models: list[devices.ResidentModel], budget: int | 
     larger = [
         f"{model.name} uses {model.measured_mib:.0f} MiB, but its `footprint_mib` declares {model.footprint_mib}"
         for model in models
-        if device.startswith("cpu")  # what processes hold of a GPU is no host memory
+        if device.startswith("cpu")  # GPU memory of processes is not host memory
         and model.footprint_mib
         and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
     ]
@@ -222,13 +223,13 @@ def make_memory(device: str, models: list[devices.ResidentModel], budget: int | 
     )
 
 
-# Serves `/v1/now`: what every device holds, what both lanes do, and what the next flips wait for.
+# Serves `/v1/now`: the models on every device, the work of both lanes, and the conditions of the next flips.
 
 now_router = APIRouter(prefix="/v1/now", tags=["gpus"])
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service is doing at this moment."""
+    """The current work of the service."""
 
     devices: list[DeviceView]
     lanes: list[jobs.LaneWork]
@@ -246,7 +247,7 @@ async def now(deps: RequestDeps) -> Response:
 
 
 async def load_activity(deps: Deps) -> Now:
-    """Return what the service is doing now."""
+    """Return the current work of the service."""
     devices = await load_devices(deps)
     async with deps.database.snapshot() as connection:
         work = await jobs.load_work(connection)

@@ -162,7 +162,7 @@ class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Addresses of what belongs to a job."""
+    """Addresses of a job's resources."""
 
     itself: str
     events: str
@@ -173,7 +173,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}
 
 
 class JobView(jobs.Job, frozen=True, kw_only=True, omit_defaults=True):
-    """A job with the addresses of what belongs to it."""
+    """A job with the addresses of its resources."""
 
     links: Links
     accuracy: Accuracy | None = None
@@ -247,7 +247,7 @@ async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, 
     router, "POST", "/{job}/requeue", Scope.SUBMIT, "Requeue a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
 )
 async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Submits a new job with the request of one that has ended. Replies are shared, so only what failed is computed
+    """Submits a new job with the request of one that has ended. Replies are shared, so only failed work is computed
     again (docs/how-to/api.md#pause-and-requeue).
 
     Answers 409 if the job has not ended.
@@ -297,7 +297,7 @@ async def _resolve_own(deps: Deps, job: str, caller: Caller) -> uuid.UUID:
 
     Raises:
         NotFound, Conflict: as `jobs.resolve` raises them.
-        Forbidden: it is another key's, and the caller is no operator.
+        Forbidden: it is another key's, and the caller is not an operator.
     """
     public_id = await jobs.resolve_public_id(deps.database, job)
     caller.check_owns(await jobs.list_submitters(deps.database, job=public_id), f"job {job}")
@@ -412,13 +412,13 @@ async def check(job: str, deps: RequestDeps) -> Response:
 
 
 async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
-    """Audit the job with this id as it is now."""
+    """Audit the job with this id in its current state."""
     violations = await audit.check_in_thread(deps.database, job)
     changed = await audit.describe_changed_pipeline(deps.database, job)
     return Audit(clean=not violations, violations=violations, source_changed=changed)
 
 
-# Serves `/v1/jobs/{job}/events`: what happens to a job, as server-sent events.
+# Serves `/v1/jobs/{job}/events`: the changes of a job, as server-sent events.
 #
 # An event's id encodes everything that its reader has seen by then. A client that reconnects with it, to any process,
 # continues exactly there, and the server stores nothing for a client.
@@ -449,7 +449,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamPosition(NamedTuple):
-    """What a client has been told so far."""
+    """The events that a client has received so far."""
 
     version: int = 0
     """Version of the job's last change."""
@@ -462,7 +462,7 @@ class StreamPosition(NamedTuple):
 
 
 def parse_event_id(last_event_id: str | None) -> StreamPosition:
-    """Parse a Last-Event-ID into what its client has seen.
+    """Parse a Last-Event-ID into the state that its client has seen.
 
     Raises:
         BadRequest: the id was not issued by this service.
@@ -479,7 +479,7 @@ def parse_event_id(last_event_id: str | None) -> StreamPosition:
 
 
 class StreamMessage(NamedTuple):
-    """An event, and what its client has seen once it has received it."""
+    """An event, and the state that its client has seen after it."""
 
     seen: StreamPosition
     event: ServerSentEvent

@@ -1,4 +1,5 @@
-"""Serves `/v1/labels`: people label what a judge or grader judged, without seeing its verdict; measures agreement."""
+"""Serves `/v1/labels`: people label the material of a judge or grader without seeing its verdict; measures
+agreement."""
 
 from typing import Annotated
 
@@ -27,7 +28,7 @@ router = APIRouter(prefix="/v1/labels/sets", tags=["labels"])
 Name = Annotated[str, Path(examples=["reasoning"])]
 Number = Annotated[int, Path(ge=1, le=MOST_TASKS, examples=[7], description="Number of the task, from 1.")]
 Seed = Annotated[int, Query(ge=0, lt=1 << 31, description="Seed of the intervals' bootstrap resamples.")]
-Blind = Annotated[bool, Query(description="`false` also shows what the judge or the grader said.")]
+Blind = Annotated[bool, Query(description="`false` also shows the verdict of the judge or grader.")]
 
 
 class LabelSetRequest(BaseModel):
@@ -100,7 +101,7 @@ class NextTask(msgspec.Struct, frozen=True, kw_only=True):
     answers(LabelSet) | answers(LabelSet, status=201), refuses=(404, 409), status_code=201,
 )  # fmt: skip
 async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> Response:
-    """Creates a label set of tasks drawn from what an ended job's judge rated, or labelled for metrics, or from its
+    """Creates a label set of tasks drawn from the documents that an ended job's judge rated or labelled, or from its
     graded answers; each is drawn once, and the same seed draws the same tasks. All sentences of a reply are drawn
     together. Tasks are copies, so they survive a purge of the job. Answers 200 if the same set exists.
     """
@@ -127,7 +128,8 @@ async def get(deps: RequestDeps, name: Name) -> Response:
     name="following",
 )  # fmt: skip
 async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: Blind = True) -> Response:
-    """Returns the first task that the owner of this key has not labelled, without what the judge or the grader said."""
+    """Returns the first task that the owner of this key has not labelled, without the verdict of the judge or
+    grader."""
     return json(await load_next_task(deps.database, name, actor, blind=blind))
 
 
@@ -217,7 +219,7 @@ async def add_label(
     """Add the label, and return it with the status that says whether it is new.
 
     Raises:
-        NotFound: there is no such set or task.
+        NotFound: the set or the task does not exist.
         Invalid: the label cannot be used.
     """
     async with database.transaction() as connection:

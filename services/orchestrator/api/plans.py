@@ -164,7 +164,7 @@ async def plan_request(request: PlanRequest, deps: Deps) -> PlanView:
 
 
 async def make_plan(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
-    """Plan this work on the devices as they are."""
+    """Plan this work on the current devices."""
     wanting = await _load_demands(connection, deps, wanted, Hardware())
     there = await load_rooms(connection, deps.settings.all_devices())
     return await _plan_view(connection, wanting, there, wanted.order)

@@ -1,4 +1,4 @@
-"""What all routes share: queries, statuses, problems, idempotency keys, entity tags and the OpenAPI document."""
+"""Shared by all routes: queries, statuses, problems, idempotency keys, entity tags and the OpenAPI document."""
 
 import hashlib
 import logging
@@ -58,7 +58,7 @@ def route(
     def add(handler: Handler) -> Handler:
         declare_scope(handler, scope)
         documented = refusals(router.prefix + path, refuses, responses)
-        # What the document leaves out, such as `/docs`, are pages: others add parameters to their addresses.
+        # Routes outside the document, such as `/docs`, are pages: other programs add parameters to their addresses.
         checks = [Depends(check_query)] if router.include_in_schema else []
         router.add_api_route(
             path, handler, methods=[method], summary=summary, responses=documented, dependencies=checks, **options
@@ -81,7 +81,7 @@ async def check_query(request: Request) -> None:
     """Check the names in the query against those that the matched route declares: nothing of a request is ignored.
 
     Raises:
-        Invalid: the route does not declare one of them, or one that is no list is given more than once.
+        Invalid: the route does not declare one of them, or one that is not a list is given more than once.
     """
     given = Counter(name for name, _ in request.query_params.multi_items())
     if not given:
@@ -388,7 +388,7 @@ def document_operations(app: FastAPI) -> None:
         components = document.setdefault("components", {})
         schemas = components.setdefault("schemas", {})
         components["securitySchemes"] = {"key": BEARER}
-        # Without keys, whoever can reach the address may do everything.
+        # Without keys, every client that can reach the address may do everything.
         document["security"] = [{"key": []}, {}]
         for route in iter_route_contexts(app.routes):
             for method in route.methods or ():
@@ -469,11 +469,11 @@ IdempotencyKey = Annotated[str | None, Depends(_check_key)]
 
 
 def make_keyed_request(key: str | None, operation: str, request: Any) -> KeyedRequest | None:
-    """Return the request that `key` stands for: this operation with this body. None if there is no key."""
+    """Return the request that `key` stands for: this operation with this body. None without a key."""
     return None if key is None else KeyedRequest(operation=operation, key=key, body_hash=canonical.digest(request))
 
 
-# Entity tags, which spare a client a second read and prevent it from changing what it has not seen.
+# Entity tags, which spare a client a second read and prevent it from changing a state that it has not seen.
 #
 # The tag of a job, or of the configuration, is `"<version>-<digest>"`. The digest covers everything that is shown, so
 # that readers notice progress. A change is checked against the version alone, which progress does not alter. The tag
@@ -485,7 +485,7 @@ _VERSION = re.compile(r'"(\d{1,9})-[0-9a-f]{16}"')
 
 
 class KnownTags(NamedTuple):
-    """Tags that the client has; `anything` means `*`, which matches whatever exists."""
+    """Tags that the client has; `anything` means `*`, which matches any existing state."""
 
     tags: frozenset[str]
     anything: bool = False

@@ -32,7 +32,7 @@ GROUP = 5000
 
 
 class Outlet(io.RawIOBase):
-    """A file that only grows: what is written is taken away and sent."""
+    """A file that only grows: written bytes are taken away and sent."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -54,7 +54,7 @@ class Outlet(io.RawIOBase):
         return self._size
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)
 
@@ -297,7 +297,7 @@ async def note(
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
 ) -> Response:
-    """Changes what the owner of this key thinks of a sample, and returns the notes of all authors. No result depends on
+    """Changes the note of this key's owner on a sample, and returns the notes of all authors. No result depends on
     them; results, samples and their pages show them, and purging the job deletes them.
     """
     return json(await change_note(deps.database, actor, job, index, repeat, request.to_change()))

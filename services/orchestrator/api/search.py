@@ -192,7 +192,7 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
 
 
 def choose_params(request: SearchRequest, holding: Configuration) -> Params:
-    """Return the parameters of the search: a job's, with fewer candidates, because somebody waits and each may be a
+    """Return the parameters of the search: a job's, with fewer candidates, because a client waits and each may be a
     call of the reranker.
     """
     params = parse_params(request.params, holding.params)

@@ -35,7 +35,7 @@ BATCH = 1000
 BATCH_BYTES = 4 << 20
 """Bytes of upload lines that are stored together; a parsed JSON line may take twenty times its length in memory."""
 SOURCE = "upload"
-"""What messages call the body; the client knows the file's name."""
+"""Name of the body in messages; only the client knows the file's name."""
 MEDIA_TYPES = {
     "application/x-ndjson": Format.JSONL,
     "application/jsonl": Format.JSONL,
@@ -143,14 +143,14 @@ class Upload:
         if layout is not None:
             check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
         async with spool(self._request, self._limits) as file, self._open_rows(file, columns.names, layout) as found:
-            # A sample that failed in the other system is left out and named, whatever `on_error` says.
+            # A sample that failed in the other system is left out and named, regardless of `on_error`.
             yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)
 
     @asynccontextmanager
     async def _open_rows(
         self, file: IO[bytes], names: tables.ColumnNames, layout: Layout | None = None
     ) -> AsyncIterator[Iterator[Row]]:
-        """Yield the rows of the body. Nobody may read on when the context ends, because the unpacking process is
+        """Yield the rows of the body. Do not read on after the context ends, because the unpacking process is
         stopped then.
         """
         limits = self._limits
@@ -239,7 +239,7 @@ async def spool(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
 
 @contextmanager
 def refuse_full_disk() -> Iterator[None]:
-    """Raise OutOfSpace if the disk is full. Use it around the file as well: closing the file writes what is left."""
+    """Raise OutOfSpace if the disk is full. Use it around the file as well: closing the file writes the rest."""
     try:
         yield
     except OSError as error:
@@ -290,6 +290,6 @@ async def read_in_thread(values: Iterable[Value]) -> AsyncGenerator[list[Value],
 
 
 def report_rejections(reader: Reader[Any]) -> dict[str, Any]:
-    """Return what the answer says about lines that were not stored."""
+    """Return the answer's report about lines that were not stored."""
     lines = [Rejected(line=each.line, message=each.said) for each in reader.rejections]
     return {"skipped": reader.skipped, "rejected": reader.rejected, "rejected_lines": lines}

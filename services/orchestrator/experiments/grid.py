@@ -108,7 +108,7 @@ def expand(experiment: Experiment, configured: Configuration, roles: Mapping[Any
 
 
 def _check(experiment: Experiment, most: int) -> None:
-    """Check what concerns the experiment as a whole."""
+    """Check the fields of the experiment as a whole."""
     for field, named in (
         ("variants", [variant.name for variant in experiment.variants]),
         ("datasets", [f"{place.dataset} ({place.corpus})" for place in experiment.datasets]),
@@ -203,7 +203,7 @@ def _find_pipeline(variant: Variant) -> registry.Registered:
 
 
 def format_ratio(rrf: float, quality: float) -> str | None:
-    """Return the ratio of two weights, exact as they are written; None if both are 0."""
+    """Return the ratio of two weights, exact as written; None if both are 0."""
     if not quality:
         return "1:0" if rrf else None
     return str(Fraction(repr(rrf)) / Fraction(repr(quality)))

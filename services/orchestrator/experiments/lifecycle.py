@@ -115,7 +115,7 @@ async def resume(database: Database, settings: Settings, reference: str, submitt
     """Requeue the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
     temporary reason; return its row id. `submitted_by` is the name of the caller's key.
 
-    What ended well is not run again, and stored replies are reused. A second call changes nothing.
+    Completed work is not run again, and stored replies are reused. A second call changes nothing.
 
     Raises:
         NotFound: the experiment does not exist.

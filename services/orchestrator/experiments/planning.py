@@ -190,7 +190,7 @@ def _count_role(counted: Mapping[Slot, int], role: str) -> int:
 
 
 def list_notes(asked: Experiment, grid: Grid) -> list[str]:
-    """Return what a reader must know before trusting a figure."""
+    """Return warnings about the figures."""
     notes = []
     if asked.grid.keys() >= set(WEIGHTS):
         ratios = [format_ratio(rrf, quality) for rrf, quality in product(*(asked.grid[name] for name in WEIGHTS))]

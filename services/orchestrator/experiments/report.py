@@ -98,8 +98,8 @@ def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
             where = " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in values.items())
             label = cell.dataset if often[cell.dataset] == 1 else f"{cell.dataset} in {cell.corpus}"
             jobs[cell.variant, where][label] = rows[cell.job]
-    alike: dict[frozenset[tuple[str, int]], str] = {}
-    names = {key: alike.setdefault(frozenset(of.items()), " ".join(filter(None, key))) for key, of in jobs.items()}
+    first: dict[frozenset[tuple[str, int]], str] = {}
+    names = {key: first.setdefault(frozenset(of.items()), " ".join(filter(None, key))) for key, of in jobs.items()}
     systems = {names[key]: System(names[key], of) for key, of in jobs.items()}
     if found.baseline is None:
         return Family(systems=list(systems.values()), pairs=list(combinations(systems, 2)))
@@ -227,7 +227,7 @@ def recommend(compared: Comparison, rows: Sequence[Row], asked: Mapping[str, Any
 
     Args:
         rows: all cells.
-        asked: the experiment as it was submitted.
+        asked: the submitted experiment.
     """
     baseline, variants = asked["baseline"], {each["name"]: each for each in asked["variants"]}
     n = max((each.items for each in compared.pairs), default=0)
@@ -300,7 +300,7 @@ def _make_results(
 
 
 def notes(found: Standing, members: Mapping[int, Member]) -> list[str]:
-    """Return what a reader must know before quoting a figure."""
+    """Return warnings about the figures."""
     pairs = len(make_family(found, members).pairs)
     answered = [cell.job for cell in found.grid if cell.job is not None]
     shared = len(answered) - len(set(answered))
@@ -373,7 +373,7 @@ def choose(known: Axes, x: str | None, y: str | None) -> ChosenAxes:
 
 
 def _choose_second(ordered: Sequence[str], x: str | None) -> str | None:
-    """Return another parameter as the second axis; variants and datasets are used only if there is no parameter at
+    """Return another parameter as the second axis; variants and datasets are used only without any parameter at
     all.
     """
     others = [name for name in ordered if name != x]
@@ -384,7 +384,7 @@ def _choose_second(ordered: Sequence[str], x: str | None) -> str | None:
 
 
 def split_by_figure(cells: Iterable[AnyCell], known: Axes, without: Iterable[str | None]) -> dict[str, list[AnyCell]]:
-    """Return the cells of each figure by what they have in common, such as "variant dense, seed 1"."""
+    """Return the cells of each figure by their common values, such as "variant dense, seed 1"."""
     names = [name for name in known if name not in without]
     found: dict[str, list[AnyCell]] = {}
     for cell in cells:

@@ -276,7 +276,7 @@ class LineGroup:
 
 
 class BatchJobs:
-    """Stores a batch's lines as they come, and then the jobs that answer them: one per model or pipeline and its
+    """Stores a batch's lines as they arrive, and then the jobs that answer them: one per model or pipeline and its
     sampling, so that each model is loaded once.
 
     Everything is written in one transaction with the batch's new state, while its file is read: a batch has all its
@@ -486,7 +486,7 @@ def _complete(row: RowMapping, outcome: Outcome, replies: Sequence[Any], cited: 
     answer = find_answering_text(texts, outcome, find_extractor(try_decode_params(row["params"], "")[0]))
     if answer is None and outcome.refusal is None:
         return None
-    # The address of the provenance, and what a pipeline answers beside the text.
+    # The address of the provenance, and the fields of a pipeline's answer besides the text.
     extension: dict[str, Any] = {"job": str(row["job"]), "url": f"/v1/jobs/{row['job']}/samples/{row['ordinal']}"}
     if row["pipeline"] != CONVERSATION:
         extension |= {
@@ -589,7 +589,7 @@ def _find_failure(batch: StoredBatch, row: RowMapping) -> MathragError | None:
 async def finish(database: Database, batch: StoredBatch) -> bool:
     """End a batch that is finalizing or cancelling; return False while its jobs run or another process ends it.
 
-    What is still being answered is stopped. The files are written in one transaction with the end.
+    Running calls are stopped. The files are written in one transaction with the end.
     """
     if jobs := await batches.list_live_jobs(database, batch.id):
         await cancel_all(database, jobs)

@@ -29,7 +29,7 @@ BATCH = "batch_"
 
 
 def format_id(prefix: str, number: uuid.UUID | None) -> str | None:
-    """Return the id that clients see; None if there is no number."""
+    """Return the id that clients see; None without a number."""
     return None if number is None else f"{prefix}{number.hex}"
 
 
@@ -189,7 +189,7 @@ async def get(file: str, deps: RequestDeps) -> Response:
 
 @router.get("/{file}/content")
 async def get_content(file: str, deps: RequestDeps) -> Response:
-    """Returns the bytes of a file as they were stored."""
+    """Returns the bytes of a file unchanged."""
     number = parse_id(FILE, file)
     size = (await files.get(deps.database, number)).bytes
     content, headers = files.read(deps.database, number), {"Content-Length": str(size)}

@@ -28,7 +28,7 @@ REGISTERED = text("SELECT name, min(registered_at) AS at FROM models WHERE name 
 
 
 class ModelNotFound(NotFound):
-    """There is no model of this name; the kind is OpenAI's code."""
+    """No model has this name; the kind is OpenAI's code."""
 
     kind = "model_not_found"
 

@@ -310,7 +310,7 @@ BY_VERDICT = Measure(ACCURACY)
 
 
 class System(NamedTuple):
-    """What is compared: one way of answering, with one job per dataset."""
+    """A compared system: one way of answering, with one job per dataset."""
 
     name: str
     jobs: Mapping[str, int]
@@ -325,7 +325,7 @@ class _Ended(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What was read from the database, by jobs.id."""
+    """The rows of the database, by jobs.id."""
 
     facts: Mapping[int, Any]
     readings: jobs.SampleValues
@@ -355,7 +355,7 @@ async def compare(
     `against` names the pairs, left and right, for any other choice. Items without a value of the measure count in no
     pair.
 
-    Items match if question and gold answer are equal, whatever the dataset is called and whatever their position.
+    Items match if question and gold answer are equal, regardless of the dataset's name and their position.
 
     Raises:
         Invalid: two systems have the same name, or none is called `baseline`.
@@ -507,7 +507,7 @@ def _sum_items(of: Mapping[int, Graded], rows: Sequence[int]) -> Counter[tuple[i
 
 
 def _list_notes(read: _Read, found: Sequence[Versus]) -> list[str]:
-    """Return what a reader must know before quoting a figure."""
+    """Return warnings about the figures."""
     said: dict[str, None] = dict.fromkeys(read.warnings)
     for job in read.facts.values():
         if job.state not in TERMINAL:
@@ -596,7 +596,7 @@ async def load_side_by_side(database: Database, left: str, right: str, index: in
     """Return the left job's sample, and the right job's sample of the same question.
 
     Raises:
-        NotFound: there is no such job or sample, or the right job has no sample of the question.
+        NotFound: a job or the sample does not exist, or the right job has no sample of the question.
         Conflict: a reference is ambiguous.
         Invalid: both references name the same job.
     """

@@ -1,4 +1,4 @@
-"""Serves `/compare`: jobs beside each other, and two samples beside each other."""
+"""Serves `/compare`: jobs side by side, and two samples side by side."""
 
 from collections import Counter
 from typing import Annotated, NamedTuple
@@ -148,7 +148,7 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
         return await _offer_jobs(visit, deps, query.dataset, several)
     if len(several) > MOST:
         raise Invalid(
-            f"`jobs`: {len(several)} jobs chosen, and at most {MOST} fit beside each other",
+            f"`jobs`: {len(several)} jobs chosen, and at most {MOST} fit side by side",
             hint="choose again at /compare; GET /v1/comparison compares up to 30 jobs",
         )
     found = await compare_jobs(deps.database, several, query.baseline, parse_measure(query.measure))

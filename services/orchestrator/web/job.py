@@ -112,7 +112,7 @@ refuse.
 
 
 class JobProgress(NamedTuple):
-    """Holds what the page of a job shows of its state at one instant."""
+    """Holds the state of a job that its page shows, at one instant."""
 
     job: Job
     accuracy: Accuracy

@@ -1,4 +1,4 @@
-"""Serves `/submit`, `/plan` and `/jobs/{job}/price`: the form of a job, and what a job costs."""
+"""Serves `/submit`, `/plan` and `/jobs/{job}/price`: the form of a job, and its cost."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -206,7 +206,7 @@ def _choose_card(query: Mapping[str, str], settings: Settings) -> Card:
 
 
 def _parse_mib(text: str | None, otherwise: int) -> int:
-    """Parse a number of MiB; text that is no number counts as missing, because the slider sends only numbers."""
+    """Parse a number of MiB; text that is not a number counts as missing, because the slider sends only numbers."""
     try:
         return round(float(text)) if text else otherwise
     except (ValueError, OverflowError):
@@ -354,7 +354,7 @@ async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
 
 @page(router, "/jobs/{job}/price")
 async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """Shows what the job would cost if it were submitted now beside its actual cost."""
+    """Shows the cost of the job if it were submitted now, next to its actual cost."""
     async with deps.database.snapshot() as connection:
         row = await jobs.resolve(connection, job)
         found = (await jobs.load_without_stages(connection, [row]))[row]

@@ -413,7 +413,7 @@ async def test_a_blind_page_says_nothing_of_the_judge_s_rating(api: Api, databas
     assert 'name="blind" value="false"' in shown
     assert await label(api, 1, "2", blind="false") == "/labels/set?blind=false"
     assert await scene.rows(database, "SELECT value, blind FROM labels") == [("2", False)]
-    assert "Nobody has labelled" in await text(api, "/labels/set/agreement")
+    assert "None of the documents has been labelled" in await text(api, "/labels/set/agreement")
     assert "the same of" in await text(api, "/labels/set/agreement?blind=false")
 
 
