@@ -23,7 +23,7 @@ _DURATION = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhd])")
 
 
 class Scope(StrEnum):
-    """What a key may do; each route requires one scope."""
+    """The rights of a key; each route requires one scope."""
 
     READ = "read"
     """Read everything, and search."""
@@ -78,7 +78,7 @@ def parse_duration(field: str, words: str) -> timedelta:
     """Parse a lifetime or a grace, such as "90d", "24h" or "30m".
 
     Raises:
-        Invalid: it is none; the message begins with `field`.
+        Invalid: it is not a duration; the message begins with `field`.
     """
     found = _DURATION.fullmatch(words)
     if found is None:
@@ -323,7 +323,7 @@ def measure_within(rank: int | msgspec.UnsetType | None, k: int) -> float | None
 
 
 class Kind(StrEnum):
-    """What a plug-in adds. Its entry point is in the group `mathrag.` with the plural, unless it is a file."""
+    """The kind of a plug-in. Its entry point is in the group `mathrag.` with the plural, unless it is a file."""
 
     PIPELINE = "pipeline"
     GRADER = "grader"

@@ -99,7 +99,7 @@ class AnswerReader:
         """Read the answer on one line.
 
         Raises:
-            Defect: what is wrong with it; `Empty` if it says that the other system failed.
+            Defect: the line cannot be used; `Empty` if it reports a failure of the other system.
         """
         return self._columns.columns.read(line, lambda found: self._read(found, number))
 

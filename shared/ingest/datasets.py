@@ -116,7 +116,7 @@ def read_fact_query(line: Fields) -> FactQuery | None:
     """Read `query` if it is an object, or else the relation in `relation`; None if there is neither.
 
     Raises:
-        Defect: what is wrong with either.
+        Defect: one of them cannot be used.
     """
     given = line.get(QUERY)
     field = lines.find_given_name(line, columns.RELATION)
@@ -180,7 +180,7 @@ def item(line: Fields, grader: str | None = None, named: Columns = ITEM_COLUMNS)
     `choice` reads `choices` as well, and asks them; `rubric` reads `rubric`.
 
     Raises:
-        Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
+        Defect: a field cannot be used; `Empty` without a question.
     """
     return named.read(_open_example(line), lambda found: _make_item(found, grader))
 
@@ -431,7 +431,7 @@ def record(line: Fields, external_id: str | None = None, named: Columns = DOCUME
     calculator notes. A `title` becomes the first line of the text.
 
     Raises:
-        Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
+        Defect: a field cannot be used; `Empty` without a text.
     """
     return named.read(line, lambda found: _make_record(found, external_id))
 
@@ -494,7 +494,7 @@ def draw_stratified(labels: Sequence[str], count: int, seed: int) -> list[int]:
     """Draw a sample: `count` positions in order, in proportion to each label, by largest remainders; ties by name.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: `labels` has fewer entries.
     """
     if count > len(labels):
         raise ValueError(f"cannot draw {count} items from {len(labels)}")

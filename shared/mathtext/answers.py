@@ -6,7 +6,16 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from shared.mathtext.numbers import MULTIPLYING, PERCENT, POWERS, SCALED, Unit, scaled, with_digits, without_calls
+from shared.mathtext.numbers import (
+    MULTIPLYING,
+    PERCENT,
+    POWERS,
+    SCALED,
+    Unit,
+    expand_scaled,
+    remove_calls,
+    write_in_digits,
+)
 from shared.samples import Extraction
 
 # Finding the answer in a generated text: the last `\boxed{}`.
@@ -91,7 +100,7 @@ def _repeating(match: re.Match[str]) -> str:
     return _fraction(Fraction(int(whole + before), scale) + Fraction(int(period), (10 ** len(period) - 1) * scale))
 
 
-def _mixed(match: re.Match[str]) -> str:
+def _convert_mixed(match: re.Match[str]) -> str:
     whole, above, below = (int(match[group]) for group in (1, 2, 3))
     return _fraction(whole + Fraction(above, below)) if below else match[0]
 
@@ -192,10 +201,10 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"(?<!\d)(\d+)\.(\d*?)(\d)\3\3+\s*\\ldots ?", _repeating),
     (r"(?<!\d)\d{1,3}(?:\{,\}\d{3})+(?!\d)", lambda match: match[0].replace("{,}", "")),
     (r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d/])", lambda match: match[0].replace(" ", "")),
-    (r"(?<![\d.^_/])(\d{1,100})\s*\\frac\{\s*(\d{1,100})\s*\}\{\s*(\d{1,100})\s*\}", _mixed),
-    (r"(?<![\d.^_/])(\d{1,100})\s+(\d{1,100})\s*/\s*(\d{1,100})(?![\d.])", _mixed),
+    (r"(?<![\d.^_/])(\d{1,100})\s*\\frac\{\s*(\d{1,100})\s*\}\{\s*(\d{1,100})\s*\}", _convert_mixed),
+    (r"(?<![\d.^_/])(\d{1,100})\s+(\d{1,100})\s*/\s*(\d{1,100})(?![\d.])", _convert_mixed),
     (r"(?<![\d.])(?<!\d)\.(?=\d)", "0."),
-    (SCALED.pattern, scaled),
+    (SCALED.pattern, expand_scaled),
     (
         rf"(?<![\w.,^_{{}}/\\])(\d{{1,100}}(?:\.\d{{1,100}})?|[a-zA-Z])\s*(\\text\{{\s*)?({'|'.join(POWERS)})(?![a-zA-Z])(?(2)\s*\}})",
         lambda match: f"{match[1]}^{{{POWERS[match[3]]}}}",
@@ -238,20 +247,20 @@ def normal_form(text: str) -> str:
     """
     if len(text) > LONGEST:
         return text
-    found = _unwrapped(_ELLIPSIS.sub(r"\\ldots ", _CURRENCY.sub(r"\2\1", text).translate(_TABLE)))
+    found = _unwrap(_ELLIPSIS.sub(r"\\ldots ", _CURRENCY.sub(r"\2\1", text).translate(_TABLE)))
     if introduced := _INTRODUCED.match(found):
-        found = _unwrapped((r"\text{" if introduced[1] and not introduced[2] else "") + found[introduced.end() :])
+        found = _unwrap((r"\text{" if introduced[1] and not introduced[2] else "") + found[introduced.end() :])
     if about := _ABOUT.match(found):
         found = r"\approx " + found[about.end() :]
-    found = with_digits(_MONEY.sub(r"\\$", found))
+    found = write_in_digits(_MONEY.sub(r"\\$", found))
     for pattern, replacement in _COMPILED:
         found = pattern.sub(replacement, found)
-    found = _unwrapped(without_calls(found))
+    found = _unwrap(remove_calls(found))
     option = _OPTION.fullmatch(found)
     return next(filter(None, option.groups())) if option else found
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     """Remove punctuation at the ends, and delimiters around the whole."""
     while True:
         text = text.rstrip(_ENDS).lstrip(_FRONT) if not text.endswith(r"\right.") else text

@@ -203,7 +203,7 @@ def _choose(context: Any, n: Any, k: Any) -> Any:
     return context.mpf(math.comb(above, below))
 
 
-def _rounded(round_: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _make_rounding(round_: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def operation(context: Any, value: Any) -> Any:
         if context.im(value) != 0 or (value != 0 and context.mag(value) > context.prec // 2):
             raise Unsuitable("too large to round")
@@ -228,8 +228,8 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "choose": _choose,
     "root": _root,
     "abs": lambda _, value: abs(value),
-    "floor": _rounded(lambda context, value: context.floor(value)),
-    "ceil": _rounded(lambda context, value: context.ceil(value)),
+    "floor": _make_rounding(lambda context, value: context.floor(value)),
+    "ceil": _make_rounding(lambda context, value: context.ceil(value)),
     "pi": lambda context: +context.pi,
     "ln": lambda context, value: context.log(value),
     "log": _log,

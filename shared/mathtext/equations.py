@@ -45,10 +45,10 @@ class Formula(NamedTuple):
 def formulas(text: str) -> Iterator[Formula]:
     """The formulas of a text, in order. Drawings (`[asy]`) are left out."""
     for start, end in _split(_DRAWING, text, 0, len(text)):
-        yield from _between(text, start, end)
+        yield from _find_between(text, start, end)
 
 
-def _between(text: str, start: int, end: int) -> Iterator[Formula]:
+def _find_between(text: str, start: int, end: int) -> Iterator[Formula]:
     """The formulas of one stretch of the text; a delimiter that is never closed is one of plain text."""
     opened: re.Match[str] | None = None
     plain = start

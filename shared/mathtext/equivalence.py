@@ -95,7 +95,7 @@ def shape(text: str) -> Shape:
         # Return both values of a text with `\pm`; signs with `\mp` change together.
         upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
         return Listed((shape(upper.removeprefix("+")), shape(lower)))
-    return _relation(text) or _combined(text) or _point(text) or _enclosed(text) or _single(text)
+    return _relation(text) or _combine_sets(text) or _point(text) or _read_enclosed(text) or _single(text)
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
@@ -141,7 +141,7 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
             len(reals) == 1
             and reals[0] is parts[0]
             and r"\ne" in text
-            and (points := values.as_reals(Finite(parts[1:])))
+            and (points := values.read_reals(Finite(parts[1:])))
         ):
             return values.difference(reals[0], points)
         if len(reals) == len(parts) and len({part.name for part in reals}) == 1:
@@ -153,17 +153,17 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
     return Listed(parts)
 
 
-def _combined(text: str) -> Shape | None:
+def _combine_sets(text: str) -> Shape | None:
     """Sets that are joined, cut, or taken away; cuts come before unions."""
     unions, cuts = split(text, _UNION), split(text, _CUT)
     if len(unions) > 1:
-        return _folded(text, unions, [_either] * (len(unions) - 1))
+        return _fold_sets(text, unions, [_either] * (len(unions) - 1))
     if len(cuts) > 1:
-        return _folded(text, cuts, [_both if sign["both"] else _without for sign in _find_outside(text, _CUT)])
+        return _fold_sets(text, cuts, [_both if sign["both"] else _subtract for sign in _find_outside(text, _CUT)])
     return None
 
 
-def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shape, Shape], Shape | None]]) -> Shape:
+def _fold_sets(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shape, Shape], Shape | None]]) -> Shape:
     """Return the sets, combined from the left; unchanged if they cannot be combined."""
     found: Shape | None = shape(parts[0])
     for part, operation in zip(parts[1:], operations, strict=True):
@@ -174,7 +174,7 @@ def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shap
 def _either(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(one.parts + other.parts)
-    sets = values.as_reals(one), values.as_reals(other)
+    sets = values.read_reals(one), values.read_reals(other)
     if sets[0] is None or sets[1] is None:
         return None
     try:
@@ -186,13 +186,13 @@ def _either(one: Shape, other: Shape) -> Shape | None:
 def _both(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(tuple(part for part in one.parts if _among(part, other.parts)))
-    return _computed(values.intersection, one, other)
+    return _compute_set(values.intersection, one, other)
 
 
-def _without(one: Shape, other: Shape) -> Shape | None:
+def _subtract(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(tuple(part for part in one.parts if not _among(part, other.parts)))
-    return _computed(values.difference, one, other)
+    return _compute_set(values.difference, one, other)
 
 
 def _among(part: Shape, others: Sequence[Shape]) -> bool:
@@ -202,8 +202,8 @@ def _among(part: Shape, others: Sequence[Shape]) -> bool:
     )
 
 
-def _computed(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
-    sets = values.as_reals(one), values.as_reals(other)
+def _compute_set(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
+    sets = values.read_reals(one), values.read_reals(other)
     try:
         return operation(sets[0], sets[1]) if sets[0] and sets[1] else None
     except values.Unordered:
@@ -224,17 +224,17 @@ def _relation(text: str) -> Shape | None:
         value = shape(sides[-1])
         return About(Named(exact, value, text) if exact else value)
     if set(signs) <= {"="} or signs == [r"\in"]:
-        return _named(sides, text)
+        return _read_named(sides, text)
     return _inequality(sides, signs) or Relation(text)
 
 
-def _named(sides: list[str], text: str) -> Shape:
+def _read_named(sides: list[str], text: str) -> Shape:
     """A name with the last value of a chain; a computation with its result; else an equation."""
     if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _has_names_besides_units(sides[0]):
         sides = [sides[1], sides[0]]
     if _NAME.fullmatch(sides[0]):
         value = shape(sides[-1])
-        numbers = values.as_reals(value) if r"\in" in text else None
+        numbers = values.read_reals(value) if r"\in" in text else None
         return numbers._replace(name=sides[0]) if numbers else Named(sides[0], value, text)
     if any(_has_names_besides_units(side) for side in sides[1:]) or (
         len(sides) == 2 and _has_names_besides_units(sides[0])
@@ -246,7 +246,7 @@ def _named(sides: list[str], text: str) -> Shape:
 
 def _has_names_besides_units(side: str) -> bool:
     """Return whether there are names in it, besides its unit."""
-    measured = _measured(side)
+    measured = _read_value(side)
     value = measured.text if isinstance(measured, Value) else side
     return bool(_LETTERS.search(_IN_TEXT.sub(lambda match: "" if unit(match[1]) else match[0], value)))
 
@@ -272,12 +272,12 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
 def _point(text: str) -> Named | None:
     """A named point: `A(1,2)`."""
     if match := _POINT.fullmatch(text):
-        coordinates = _enclosed(match[2])
+        coordinates = _read_enclosed(match[2])
         return Named(match[1], coordinates, f"{match[1]}={match[2]}") if isinstance(coordinates, Bracketed) else None
     return None
 
 
-def _enclosed(text: str) -> Shape | None:
+def _read_enclosed(text: str) -> Shape | None:
     if builder := _BUILDER.fullmatch(text):
         return shape(builder[1])
     if matrix := _MATRIX.fullmatch(text):
@@ -333,16 +333,16 @@ def _single(text: str) -> Shape:
         return About(Value(begun[1]))
     if several := compound(text):
         return Value(*several)
-    return _measured(text) or _worded(text) or (Words(_flat(text)) if values.unread_words(text) else Value(text))
+    return _read_value(text) or _read_words(text) or (Words(_flat(text)) if values.unread_words(text) else Value(text))
 
 
-def _measured(text: str) -> Value | Words | None:
+def _read_value(text: str) -> Value | Words | None:
     """Read a value with its unit or counted noun; as words, if the words after it may change its meaning."""
     if _ANGLES.search(text):
         return None
     if text.startswith((r"\$", r"-\$")):
         amount = text.replace(r"\$", "", 1)
-        measured = _measured(amount)
+        measured = _read_value(amount)
         return measured if isinstance(measured, Words) else Value(measured.text if measured else amount, unit("dollar"))
     for pattern in (_DEGREES, _TEXT_UNIT, _PLAIN_UNIT):
         match = pattern.fullmatch(text)
@@ -385,7 +385,7 @@ def _unit_of(match: re.Match[str]) -> tuple[str, int]:
     return groups[0], power
 
 
-def _worded(text: str) -> Value | Words | None:
+def _read_words(text: str) -> Value | Words | None:
     number = spoken(_flat(text))
     if number and (not number[1] or unit(number[1])):
         return Value(number[0], unit(number[1]) if number[1] else None)
@@ -490,10 +490,10 @@ def same_members(one: str, other: str, letter: str) -> bool:
     one_side, other_side = (
         [f"{each.first}+{at}*({each.step})" for each in side if each for at in range(counts[each])] for side in sides
     )
-    return _covered(one_side, other_side, period) and _covered(other_side, one_side, period)
+    return _covers(one_side, other_side, period) and _covers(other_side, one_side, period)
 
 
-def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
+def _covers(some: Sequence[str], others: Sequence[str], period: str) -> bool:
     """Return whether each of `some` is one of the others, or a number of periods away from one."""
 
     def is_whole(text: str) -> bool:
@@ -642,12 +642,12 @@ def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
         return _same_family(*families)
     one, other = (each.text if isinstance(each, Named) else text for text, each in (answer, gold))
     if isinstance(given, Relation) or isinstance(expected, Relation):
-        return values.by_algebra(one, other) if _relates(given) and _relates(expected) else False
+        return values.compare_by_algebra(one, other) if _relates(given) and _relates(expected) else False
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
-        return values.by_algebra(one, other)  # a number times a matrix
+        return values.compare_by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
     has_names_on_the_right = re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", one.rpartition("=")[2])
-    return values.by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
+    return values.compare_by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:
@@ -685,7 +685,7 @@ def _same(given: Shape, expected: Shape) -> Verdict:
             return False
         return _same(*(each.value if isinstance(each, Named) else each for each in (given, expected)))
     if isinstance(given, Reals) or isinstance(expected, Reals):
-        return _same_reals(values.as_reals(given), values.as_reals(expected))
+        return _same_reals(values.read_reals(given), values.read_reals(expected))
     if isinstance(given, Listed | Finite) or isinstance(expected, Listed | Finite):
         return _same_collection(given, expected)
     if type(given) is type(expected):
@@ -698,10 +698,10 @@ def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
     if given is None or expected is None or (given.name and expected.name and given.name != expected.name):
         return False
     with suppress(values.Unordered):
-        given, expected = values.in_order(given), values.in_order(expected)
+        given, expected = values.sort_intervals(given), values.sort_intervals(expected)
     if len(given.pieces) != len(expected.pieces):
         return False
-    return _matched(given.pieces, expected.pieces, _same_interval)
+    return _match_pairs(given.pieces, expected.pieces, _same_interval)
 
 
 def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
@@ -710,7 +710,7 @@ def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
     return _all((values.equal_values(given.low, expected.low), values.equal_values(given.high, expected.high)))
 
 
-def _matched(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any, Any], Verdict]) -> Verdict:
+def _match_pairs(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any, Any], Verdict]) -> Verdict:
     """Return whether each has its own partner; equality is transitive, so that the first partner will do."""
     if len(given) != len(expected):
         return False
@@ -733,7 +733,7 @@ def _same_collection(given: Shape, expected: Shape) -> Verdict:
         return assigned
     if isinstance(given, Bracketed) or isinstance(expected, Bracketed):
         return False
-    return _matched(_list_members(given), _list_members(expected), _same)
+    return _match_pairs(_list_members(given), _list_members(expected), _same)
 
 
 def _list_members(found: Shape) -> tuple[Shape, ...]:
@@ -748,7 +748,7 @@ def _list_members(found: Shape) -> tuple[Shape, ...]:
 
 def _same_assignments(given: Shape, expected: Shape) -> Verdict:
     """`x = 1, y = 2` against values without names, in the order of the names; None: it is not that."""
-    sides = [_assigned(given), _assigned(expected)]
+    sides = [_order_by_name(given), _order_by_name(expected)]
     if (sides[0] is None) == (sides[1] is None):
         return None
     plain = [
@@ -756,11 +756,11 @@ def _same_assignments(given: Shape, expected: Shape) -> Verdict:
         for each, side in zip((given, expected), sides, strict=True)
     ]
     if all(isinstance(value, Bracketed) for side in plain for value in side):
-        return _matched(plain[0], plain[1], _same)  # points, whose names give no order
+        return _match_pairs(plain[0], plain[1], _same)  # points, whose names give no order
     return len(plain[0]) == len(plain[1]) and _all(map(_same, *plain))
 
 
-def _assigned(found: Shape) -> list[Shape] | None:
+def _order_by_name(found: Shape) -> list[Shape] | None:
     """The values in the order of their names, which all differ."""
     if not isinstance(found, Listed) or not all(isinstance(each, Named) for each in found.parts):
         return None
@@ -769,27 +769,27 @@ def _assigned(found: Shape) -> list[Shape] | None:
 
 
 def _same_value(given: Value, expected: Value) -> Verdict:
-    texts = _in_one_unit(given, expected)
+    texts = _convert_to_one_unit(given, expected)
     if texts is None:
         return False
     equal = values.equal_values(*texts)
-    return values.factored_alike(*texts) if equal and values.asks_for_factors(*texts) else equal
+    return values.have_same_factors(*texts) if equal and values.asks_for_factors(*texts) else equal
 
 
-def _in_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
+def _convert_to_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
     """Both as numbers of one unit; None if their units measure different things. A missing unit contradicts none."""
     if given.unit or expected.unit:
-        given, expected = _with_letter(given), _with_letter(expected)
+        given, expected = _read_letter_as_unit(given), _read_letter_as_unit(expected)
     if r"\pi" in given.text + expected.text and (_degrees(given.unit) != _degrees(expected.unit)):
         return _radians(given), _radians(expected)
     if given.unit is None or expected.unit is None or given.unit == expected.unit:
         return given.text, expected.text
     if given.unit.dimension != expected.unit.dimension:
         return None
-    return _scaled(given), _scaled(expected)
+    return _scale(given), _scale(expected)
 
 
-def _with_letter(value: Value) -> Value:
+def _read_letter_as_unit(value: Value) -> Value:
     """Without a blank a letter is a unit only where the other side has one: `10m` against `10cm`."""
     letter = None if value.unit else unit(value.text[-1:])
     return Value(value.text[:-1], letter) if letter and value.text[:-1].isdigit() else value
@@ -803,7 +803,7 @@ def _radians(value: Value) -> str:
     return rf"({value.text})\cdot\frac{{\pi}}{{180}}" if _degrees(value.unit) else value.text
 
 
-def _scaled(value: Value) -> str:
+def _scale(value: Value) -> str:
     assert value.unit is not None  # noqa: S101 - both have one
     factor = value.unit.factor
     return rf"({value.text})\cdot\frac{{{factor.numerator}}}{{{factor.denominator}}}"
@@ -851,7 +851,7 @@ _SAME: dict[type, Callable[[Any, Any], Verdict]] = {
 
 def _same_mixed(given: Shape, expected: Shape) -> Verdict:
     """Things of different kinds: a base that is not written is ten, and `9:24` may be a ratio."""
-    if isinstance(given, Words) != isinstance(expected, Words) and (number := _counted(given) or _counted(expected)):
+    if isinstance(given, Words) != isinstance(expected, Words) and (number := _count(given) or _count(expected)):
         return _same(*(number if isinstance(each, Words) else each for each in (given, expected)))
     one, other = _text(given), _text(expected)
     if one is None or other is None:
@@ -860,7 +860,7 @@ def _same_mixed(given: Shape, expected: Shape) -> Verdict:
     return one.casefold() == other.casefold() or (not worded and values.equal_values(one, other))
 
 
-def _counted(found: Shape) -> Value | None:
+def _count(found: Shape) -> Value | None:
     """The number of "five apples"; two such answers are compared as words, since a noun may be all that matters."""
     number = spoken(found.text) if isinstance(found, Words) else None
     return Value(number[0]) if number and is_counted_noun(strip_filler_words(number[1], number[0]), number[0]) else None

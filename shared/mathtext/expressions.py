@@ -151,7 +151,7 @@ def _choose(n: Fraction, k: Fraction) -> Fraction:
     return Fraction(math.comb(n.numerator, k.numerator))
 
 
-def _of_whole(function: Callable[..., int]) -> Callable[..., Fraction]:
+def _make_whole_function(function: Callable[..., int]) -> Callable[..., Fraction]:
     def operation(*values: Fraction) -> Fraction:
         if any(value.denominator != 1 for value in values):
             raise NotRational(function.__name__)
@@ -175,8 +175,8 @@ _OPERATIONS: Mapping[str, Callable[..., Fraction]] = {
     "ceil": lambda value: Fraction(math.ceil(value)),
     "root": _root,
     "choose": _choose,
-    "gcd": _of_whole(math.gcd),
-    "lcm": _of_whole(math.lcm),
+    "gcd": _make_whole_function(math.gcd),
+    "lcm": _make_whole_function(math.lcm),
     "max": max,
     "min": min,
 }

@@ -318,7 +318,7 @@ SCALED = re.compile(
     r"|(?<![\w.,^{/])\d{1,100}(?:,\d{3}(?!\d)){0,30}(?:\.\d{1,100})?)"
     rf"\s*(\\text\{{)?\s*((?:{MULTIPLYING})(?:[ -](?:{MULTIPLYING})){{0,3}})(?![a-zA-Z])(?(2)(\s*\}})?)"
 )
-"""A number in digits and its factor, as in 2.5 million dollars; see `scaled`."""
+"""A number in digits and its factor, as in 2.5 million dollars; see `expand_scaled`."""
 
 _SAME_CHARACTERS = str.maketrans("〇两兩壹贰叁肆伍陆柒捌玖拾佰仟萬億點負", "零二二一二三四五六七八九十百千万亿点负")
 _DIGITS = {character: value for value, character in enumerate("零一二三四五六七八九")}
@@ -341,22 +341,22 @@ _ALONE = ("次", "倍", "分")
 """The same, without anything behind it: 三次 is three times, 三次方程 a cubic equation."""
 
 
-def with_digits(text: str) -> str:
+def write_in_digits(text: str) -> str:
     r"""Write the number at the start of `text` in digits, if only a unit follows; return other texts unchanged.
 
     Fractions become `\frac`, percentages end in a percent sign.
     """
     sign = _SIGNED.match(text)
     if sign is None:
-        return _spelled(text) or _in_chinese(text.translate(_SAME_CHARACTERS)) or text
+        return _read_spelled(text) or _read_chinese(text.translate(_SAME_CHARACTERS)) or text
     rest = text[sign.end() :]
-    digits = _spelled(rest)
+    digits = _read_spelled(rest)
     if digits is None and not (rest[:1].isdecimal() or rest.startswith((r"\frac", r"\sqrt", r"\pi", r"\inf", "inf"))):
         return text
     return _SIGNS[sign[1].lower()] + (digits or rest)
 
 
-def _spelled(text: str) -> str | None:
+def _read_spelled(text: str) -> str | None:
     """The digits for English words, with the unit behind them."""
     found = spoken(_IN_TEXT.sub(r" \1 ", text))
     if found is None:
@@ -365,7 +365,7 @@ def _spelled(text: str) -> str | None:
     if not behind or _NUMBER_TAIL.fullmatch(behind) or unit(behind):
         return f"{found[0]} {behind}".strip()
     name, _, rest = behind.partition(" ")
-    following = _spelled(rest.removeprefix("and ")) if unit(name) else None
+    following = _read_spelled(rest.removeprefix("and ")) if unit(name) else None
     return f"{found[0]} {name} {following}" if following else None
 
 
@@ -377,10 +377,10 @@ def spoken(text: str) -> tuple[str, str] | None:
     value, used = _value(words)
     if not used or (used == 1 and words[0].isdecimal()):
         return None
-    return written(value), " ".join(words[used:])
+    return format_value(value), " ".join(words[used:])
 
 
-def scaled(match: re.Match[str]) -> str:
+def expand_scaled(match: re.Match[str]) -> str:
     r"""The digits of what `SCALED` matches: 2500000 of `2.5\text{ million}`; `\text{` is opened again for the rest."""
     number, opened, words, closed = match.groups()
     value = Fraction(re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", number).replace(",", ""))
@@ -389,10 +389,10 @@ def scaled(match: re.Match[str]) -> str:
         if word not in SCALES and below is None:
             return match[0]
         value = value * SCALES[word] if below is None else value / below
-    return written(value) + (r"\text{" if opened and not closed else "")
+    return format_value(value) + (r"\text{" if opened and not closed else "")
 
 
-def written(value: Fraction) -> str:
+def format_value(value: Fraction) -> str:
     r"""In digits, as a decimal where it is one, else as a `\frac`."""
     if value.denominator == 1:
         return str(value.numerator)
@@ -412,7 +412,7 @@ def _value(words: Sequence[str]) -> tuple[Fraction, int]:
     elif used and words[used : used + 1] == ["and"] and 0 < (part := _part(words[used + 1 :]))[0] < 1:
         value, used = value + part[0], used + 1 + part[1]
     elif words[used : used + 1] == ["point"]:
-        value, used = _with_decimals(value, words, used + 1)
+        value, used = _add_decimals(value, words, used + 1)
     for behind in ([], ["a"], ["of", "a"]):
         at = used + len(behind)
         if used and words[used:at] == behind and at < len(words) and words[at] in SCALES:
@@ -420,7 +420,7 @@ def _value(words: Sequence[str]) -> tuple[Fraction, int]:
     return value, used
 
 
-def _with_decimals(whole: Fraction, words: Sequence[str], at: int) -> tuple[Fraction, int]:
+def _add_decimals(whole: Fraction, words: Sequence[str], at: int) -> tuple[Fraction, int]:
     """Three point one four: the digits from word `at` on."""
     digits = ""
     while at < len(words) and words[at] in _SMALL[:10]:
@@ -477,13 +477,13 @@ def _part(words: Sequence[str]) -> tuple[Fraction, int]:
     return Fraction(above, tens + below), last + 1
 
 
-def _in_chinese(text: str) -> str | None:
+def _read_chinese(text: str) -> str | None:
     """Read a number in Chinese characters; None if it is not one, or if text other than a unit follows."""
     if text.startswith("半") or text == "一半":
         behind = text[text.index("半") + 1 :]
         return rf"\frac{{1}}{{2}}{behind}" if _measures(behind) else None
     if _SEVERAL.fullmatch(text):
-        pieces = [_in_chinese("".join(piece)) or "".join(piece) for piece in _PIECE.findall(text)]
+        pieces = [_read_chinese("".join(piece)) or "".join(piece) for piece in _PIECE.findall(text)]
         return "".join(pieces) if all(piece[0].isdecimal() for piece in pieces) else None
     match = _CHINESE.fullmatch(text)
     if match is None:
@@ -500,8 +500,8 @@ def _in_chinese(text: str) -> str | None:
         return None
     value = (parts[0] or 0) / parts[1] + (parts[2] or 0) + (half or 0)
     if below == "百" and not whole:
-        return f"{sign and '-'}{written(value * 100)}%"
-    return f"{sign and '-'}{written(value)}{behind}"
+        return f"{sign and '-'}{format_value(value * 100)}%"
+    return f"{sign and '-'}{format_value(value)}{behind}"
 
 
 def _split_half(behind: str) -> tuple[Fraction | None, str]:
@@ -576,7 +576,7 @@ MOST_CALLS = 50
 """Of one text; one with more is kept unchanged."""
 
 
-def without_calls(text: str) -> str:
+def remove_calls(text: str) -> str:
     """`text` with calls of known functions in LaTeX."""
     calls = list(_CALL.finditer(text))
     for call in reversed(calls if len(calls) <= MOST_CALLS else []):  # inner calls follow the outer ones

@@ -187,15 +187,15 @@ class _Scanner:
     def _number(self) -> Token:
         if self._pending and self._tex:
             found = self._text[self._at]
-            return self._based(self._at + 1, found)
+            return self._read_base(self._at + 1, found)
         listed = self._lists or self._before in ("(", "[", ",")
         match = (_LISTED if listed else _NUMBER).match(self._text, self._at)
         if match is None:  # a digit of another script
             self._at += 1
             return Token(Kind.STRANGE, self._text[self._at - 1])
-        return self._based(match.end(), match[0])
+        return self._read_base(match.end(), match[0])
 
-    def _based(self, end: int, digits: str) -> Token:
+    def _read_base(self, end: int, digits: str) -> Token:
         """The number, in the base that its subscript names."""
         subscript = _SUBSCRIPT.match(self._text, end)
         self._pending = max(0, self._pending - 1)
@@ -260,10 +260,10 @@ class _Scanner:
             self._at = words.end()
             strange = match[1] in ("begin", "end") and words[1] not in _LAID_OUT
             return Token(Kind.STRANGE, words[1]) if strange else None
-        return self._take(words.end(), _worded(words[1]))
+        return self._take(words.end(), _read_word(words[1]))
 
 
-def _worded(words: str) -> Token | None:
+def _read_word(words: str) -> Token | None:
     """A unit or a name; what joins statements ends one."""
     stripped = words.strip()
     if not stripped:
@@ -369,19 +369,19 @@ class _ExpressionParser:
         found = self._factor()
         while self._is_operator("*", "/") or self._begins():
             if self._begins():
-                found = self._beside(found)
+                found = self._parse_product(found)
             elif self._next().text == "*":
-                found = Apply("*", (found, self._signed()))
+                found = Apply("*", (found, self._parse_signed()))
             else:
-                divisor = self._signed()
+                divisor = self._parse_signed()
                 if self._begins():
                     self.ambiguous = True
                 while self._reading.tight and self._begins():
-                    divisor = self._beside(divisor)
+                    divisor = self._parse_product(divisor)
                 found = Apply("/", (found, divisor))
         return found
 
-    def _signed(self) -> Expression:
+    def _parse_signed(self) -> Expression:
         if self._is_operator("-"):
             self._next()
             return Apply("neg", (self._factor(),))
@@ -394,21 +394,21 @@ class _ExpressionParser:
             return self._bars == 0
         return token.kind in (Kind.NUMBER, Kind.SYMBOL, Kind.COMMAND, Kind.CONSTANT, Kind.OPEN)
 
-    def _beside(self, left: Expression) -> Expression:
+    def _parse_product(self, left: Expression) -> Expression:
         """Parse the product of `left` and the factors next to it."""
         if self._peek().kind is Kind.NUMBER:
             raise Unread("two numbers without a sign between them")
         return Apply("*", (left, self._factor()))
 
     def _factor(self) -> Expression:
-        found = self._postfixed(self._primary())
+        found = self._parse_postfix(self._primary())
         if self._is_operator("^"):
             self._next()
             if not self._is_operator("deg"):
                 self._deeper()
-                found = Apply("^", (found, self._signed()))
+                found = Apply("^", (found, self._parse_signed()))
                 self._depth -= 1
-            found = self._postfixed(found)
+            found = self._parse_postfix(found)
         return found
 
     def _deeper(self) -> None:
@@ -416,7 +416,7 @@ class _ExpressionParser:
         if self._depth > DEEPEST:
             raise Unread("too deep")
 
-    def _postfixed(self, found: Expression) -> Expression:
+    def _parse_postfix(self, found: Expression) -> Expression:
         while self._is_operator("!", "%", "deg", "²", "³") or self._peek().kind is Kind.WORD:
             token = self._next()
             if token.kind is Kind.WORD:
@@ -453,7 +453,7 @@ class _ExpressionParser:
             case Kind.CONSTANT:
                 return Apply(token.text)
             case Kind.OPEN:
-                return self._bracketed(token)
+                return self._parse_brackets(token)
             case Kind.BAR if self._bars == 0:
                 self._bars += 1
                 found = self._sum()
@@ -479,7 +479,7 @@ class _ExpressionParser:
             case _:
                 return Apply("*", (number, fraction))
 
-    def _bracketed(self, opened: Token) -> Expression:
+    def _parse_brackets(self, opened: Token) -> Expression:
         bars, self._bars = self._bars, 0
         found = self._sum()
         if opened.text == "{" and self._is_operator("choose"):
@@ -496,7 +496,7 @@ class _ExpressionParser:
         if name == "sqrt":
             degree: Expression = Number(Fraction(2))
             if self._is(Kind.OPEN, "["):
-                degree = self._bracketed(self._next())
+                degree = self._parse_brackets(self._next())
             return Apply("root", (degree, self._primary()))
         if name in FUNCTIONS:
             if name in ("gcd", "lcm", "max", "min"):
@@ -521,7 +521,7 @@ class _ExpressionParser:
             return self._factor()
         found = self._factor()
         while self._peek().kind in (Kind.SYMBOL, Kind.CONSTANT):
-            found = self._beside(found)
+            found = self._parse_product(found)
         return found
 
     def _arguments(self) -> tuple[Expression, ...]:

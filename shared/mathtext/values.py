@@ -59,10 +59,10 @@ def equal_values(answer: str, gold: str) -> bool | None:
     if len(answer) == len(gold) == 1 and (answer + gold).isalpha():
         return False
     numbers = _equal_numbers(answer, gold)
-    return by_algebra(_without_decimals(answer), _without_decimals(gold)) if numbers is None else numbers
+    return compare_by_algebra(_replace_decimals(answer), _replace_decimals(gold)) if numbers is None else numbers
 
 
-def by_algebra(answer: str, gold: str) -> bool | None:
+def compare_by_algebra(answer: str, gold: str) -> bool | None:
     """Math-Verify's verdict on two texts with the same words, which it leaves out; with other words they differ."""
     return library_verdict(answer, gold) if unread_words(answer) == unread_words(gold) else False
 
@@ -174,7 +174,7 @@ def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *,
     """Return whether both are equal where both have a value, at points of `whole` or other numbers; None: too few have
     one."""
     draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
-    one, other, names = _with_name(one), _with_name(other), [*names, PI]
+    one, other, names = _replace_pi(one), _replace_pi(other), [*names, PI]
     same = 0
     for _ in range(3 * POINTS if whole else POINTS):
         values = {
@@ -190,11 +190,11 @@ def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *,
     return True if same >= POINTS else None
 
 
-def _with_name(expression: Expression) -> Expression:
+def _replace_pi(expression: Expression) -> Expression:
     """Replace pi by a name: pi is transcendental, so it behaves like any other name."""
     if not isinstance(expression, Apply):
         return expression
-    found = Apply(expression.operation, tuple(map(_with_name, expression.operands)))
+    found = Apply(expression.operation, tuple(map(_replace_pi, expression.operands)))
     return Symbol(PI) if found.operation == PI else found
 
 
@@ -203,18 +203,18 @@ def _unless_it_differs(one: Expression, other: Expression, names: Sequence[str])
     draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
     for size in SIZES:
         values = {name: Fraction(draw.randint(100, 999), size) for name in names}
-        if _same_number(_at(one, values), _at(other, values)):
+        if _same_number(_substitute(one, values), _substitute(other, values)):
             return None
     return False
 
 
-def _at(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
+def _substitute(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
     """The expression where the names have `values`."""
     if isinstance(expression, Symbol):
         return Number(values[expression.name]) if expression.name in values else expression
     if isinstance(expression, Number):
         return expression
-    return Apply(expression.operation, tuple(_at(operand, values) for operand in expression.operands))
+    return Apply(expression.operation, tuple(_substitute(operand, values) for operand in expression.operands))
 
 
 def _rounds_to(number: Expression, gold: str) -> bool:
@@ -227,7 +227,7 @@ def _rounds_to(number: Expression, gold: str) -> bool:
     return bool(difference <= constant(Number(half), CONSTANTS, digits))
 
 
-def _without_decimals(text: str) -> str:
+def _replace_decimals(text: str) -> str:
     """Decimals as fractions, which Math-Verify does not round."""
     return _DECIMAL.sub(lambda match: rf"\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}", text)
 
@@ -258,7 +258,7 @@ _Piece = tuple[_Edge, _Edge]
 _LOWEST, _HIGHEST = _Edge(float("-inf"), 1, "-" + INFINITY), _Edge(float("inf"), -1, INFINITY)
 
 
-def as_reals(found: Shape) -> Reals | None:
+def read_reals(found: Shape) -> Reals | None:
     """The shape as a set of numbers, if it can be one."""
     if isinstance(found, Reals):
         return found
@@ -273,22 +273,22 @@ def as_reals(found: Shape) -> Reals | None:
     return Reals((RealInterval(low.text, high.text, found.opening == "(", found.closing == ")"),))
 
 
-def in_order(found: Reals) -> Reals:
+def sort_intervals(found: Reals) -> Reals:
     """The same set of as few intervals as it has, the lowest first.
 
     Raises:
         Unordered: it has none.
     """
-    return _reals(_merged(_pieces(found)), found.name)
+    return _reals(_merge_pieces(_pieces(found)), found.name)
 
 
 def union(one: Reals, other: Reals) -> Reals:
     """Return the union.
 
     Raises:
-        Unordered: see `in_order`; so do `intersection` and `difference`.
+        Unordered: see `sort_intervals`; so do `intersection` and `difference`.
     """
-    return in_order(Reals(one.pieces + other.pieces, one.name or other.name))
+    return sort_intervals(Reals(one.pieces + other.pieces, one.name or other.name))
 
 
 def intersection(one: Reals, other: Reals) -> Reals:
@@ -298,7 +298,7 @@ def intersection(one: Reals, other: Reals) -> Reals:
 
 def difference(one: Reals, other: Reals) -> Reals:
     """Return the part of `one` that is not in `other`."""
-    pieces = _merged(_pieces(other))
+    pieces = _merge_pieces(_pieces(other))
     highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
     lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
     outside = [piece for piece in zip(highs, lows, strict=True) if _compare_edges(*piece) <= 0]
@@ -307,7 +307,7 @@ def difference(one: Reals, other: Reals) -> Reals:
 
 def disjoint(sets: Sequence[Reals]) -> bool:
     """Return whether no number is in two of them."""
-    pieces = [_merged(_pieces(each)) for each in sets]
+    pieces = [_merge_pieces(_pieces(each)) for each in sets]
     return not any(_both(one, other) for at, one in enumerate(pieces) for other in pieces[:at])
 
 
@@ -337,7 +337,7 @@ def _compare_edges(one: _Edge, other: _Edge) -> int:
 _ORDER = cmp_to_key(_compare_edges)
 
 
-def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
+def _merge_pieces(pieces: Iterable[_Piece]) -> list[_Piece]:
     """Pieces that overlap or touch as one."""
     found: list[_Piece] = []
     for low, high in sorted(pieces, key=lambda piece: _ORDER(piece[0])):
@@ -353,7 +353,7 @@ def _both(pieces: Sequence[_Piece], others: Sequence[_Piece]) -> list[_Piece]:
     found = [
         (max(one[0], other[0], key=_ORDER), min(one[1], other[1], key=_ORDER)) for one in pieces for other in others
     ]
-    return _merged(piece for piece in found if _compare_edges(*piece) <= 0)
+    return _merge_pieces(piece for piece in found if _compare_edges(*piece) <= 0)
 
 
 def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
@@ -379,9 +379,9 @@ def asks_for_factors(answer: str, gold: str) -> bool:
     return any(map(_is_sum, factors)) and (len(factors) > 1 or _is_power(found[0]))
 
 
-def factored_alike(answer: str, gold: str) -> bool:
+def have_same_factors(answer: str, gold: str) -> bool:
     """Return whether `answer` is a product of the same factors as `gold`, in any order and up to signs."""
-    return any(_counted(one) == _counted(other) for one in expressions(answer) for other in expressions(gold)[:1])
+    return any(_tally(one) == _tally(other) for one in expressions(answer) for other in expressions(gold)[:1])
 
 
 def _factors(expression: Expression, power: int) -> Iterator[tuple[Expression, int]]:
@@ -412,7 +412,7 @@ def _operations(expression: Expression) -> set[str]:
     return {part.operation for part in parts(expression) if isinstance(part, Apply)}
 
 
-def _counted(expression: Expression) -> Counter[str]:
+def _tally(expression: Expression) -> Counter[str]:
     """How often each factor occurs, in the spelling of SymPy; the numbers as one factor."""
     from sympy import Integer, expand
 

@@ -116,7 +116,7 @@ def format_n(counts: Iterable[int], noun: str) -> str:
 
 
 def format_percent(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """Return for example "61.0 % (56.7 to 65.2)"; "not known" if there is no value."""
+    """Return for example "61.0 % (56.7 to 65.2)"; "not known" without a value."""
     if value is None:
         return "not known"
     percentage = f"{100 * value:.1f} %"
@@ -436,7 +436,7 @@ MAX_DISTINCT = 11
 
 
 class CalibrationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of the things that got one rating."""
+    """The true share among the things with one rating."""
 
     quality: float
     """The judge's rating as (rating - 1) / 4, in [0, 1]."""
@@ -619,7 +619,7 @@ class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_latency_rows(stage: str, part: str, seconds: Sequence[float]) -> list[LatencyRow]:
-    """Make the row of these times; without any time there is no row."""
+    """Make the row of these times; None without times."""
     if not seconds:
         return []
     import numpy as np
@@ -683,7 +683,7 @@ def draw_residencies(
 ) -> Figure:
     """Draw a band for each residency, as high as the measured memory of its models, in a panel for each device.
 
-    A dashed line shows what all models of a device would need at once, where no residency held them all. Open
+    A dashed line shows the memory of all models of a device together, unless a residency held them all. Open
     residencies reach to `until` (default: the last instant of the rows).
     """
     models = sorted({row.model for row in rows})
@@ -741,8 +741,8 @@ def draw_residencies(
 
 
 def _sum_memory_of_all_models(rows: Iterable[MemoryRow]) -> list[float]:
-    """Return what all models of a device would need at once, by the largest reading of each; nothing if a residency
-    held as much, or if a reading is missing.
+    """Return the memory that all models of a device need together, by the largest reading of each; nothing if a
+    residency held as much, or if a reading is missing.
     """
     models: dict[str, float] = {}
     epochs: dict[int, float] = {}

@@ -43,7 +43,7 @@ SENTENCES = {
     "refine rewritten": "The search was made again with another wording and found {new} more documents.",
     "refine deeper": "The search went deeper and found {new} more documents.",
     "external searched": "The other corpus was searched and gave {new} documents.",
-    "external none": "There is no other corpus to search.",
+    "external none": "The job has no other corpus to search.",
     "crag correct": "A document is relevant (confidence {confidence}, from {upper} on, by {evaluator}): what was found"
     " is refined.",
     "crag ambiguous": "It is not clear whether a document is relevant (confidence {confidence}, between {lower} and"
@@ -64,7 +64,7 @@ SENTENCES = {
     "relation named": "The item of the dataset names the relation {relation}.",
     "relation phrase": "A phrase of the question names the relation {relation}.",
     "relation judge": "The judge model says that the question asks for the relation {relation}.",
-    "relation none": "No rule of the bank {bank} leads to what the question asks for.",
+    "relation none": "No rule of the bank {bank} leads to the relation of the question.",
     "rule search": "Rule {number} led to {documents}: {rule} (certainty {certainty}).",
     "rule prompt": "Rule {number} was in the prompt: {rule} (certainty {certainty}).",
     "imported given": "The answer was imported: how it was made is not known.",

@@ -14,7 +14,7 @@ from shared.calls import Call, Decoding, Judge, Retrieve, Write
 from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.grading import compute_f1
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.text import contains_words, extract_terms, normalise_words
 from shared.replies import INFRASTRUCTURE, Failure, Generated, Rated, Reply, Retrieved, require
 from shared.samples import Decision, Extraction, Library, Outcome, Passages, Sample, Steps, Trace
@@ -179,14 +179,14 @@ def _find_quotation(quotation: str, passage: str) -> str | None:
 def _make_writing_call(given: Passages, text: str) -> Write:
     style = {"style": f"\n{given.style}\n"} if given.style else {}
     single = len(given.documents) == 1
-    template = localised("write-question", text) if single else localised("write-two-hop-question", text)
+    template = localise("write-question", text) if single else localise("write-two-hop-question", text)
     return Write(template=template, decoding=_WRITING, slots=style, documents=given.documents)
 
 
 def _make_checking_calls(candidate: Candidate, documents: tuple[str, ...]) -> dict[str, Call]:
     """Return the calls by name; those that answer from one passage of two by the passage's hash."""
     question = candidate.question
-    template = localised("answer-from-passages", question)
+    template = localise("answer-from-passages", question)
     sources = {"all": documents} | ({each: (each,) for each in documents} if len(documents) > 1 else {})
     slots = {"question": question}
     return {
@@ -194,8 +194,8 @@ def _make_checking_calls(candidate: Candidate, documents: tuple[str, ...]) -> di
             name: Write(template=template, decoding=_ANSWERING, slots=slots, documents=source)
             for name, source in sources.items()
         },
-        "guess": Write(template=localised("short-answer", question), decoding=_ANSWERING, slots=slots),
-        "standalone": Judge(rubric=localised("standalone", question), question=question, decoding=_LABELLING),
+        "guess": Write(template=localise("short-answer", question), decoding=_ANSWERING, slots=slots),
+        "standalone": Judge(rubric=localise("standalone", question), question=question, decoding=_LABELLING),
         "search": Retrieve(question=question, index="sparse", k=SEARCHED),
     }
 

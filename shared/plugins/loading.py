@@ -176,7 +176,7 @@ def _read_verdict(said: IO[bytes], status: int) -> TrialResult:
     try:
         verdict = msgspec.json.decode(said.read(LONGEST), type=TrialResult)
     except ValueError:
-        detail = f"its import ended the process with status {status}: a module must not end what imports it"
+        detail = f"its import ended the process with status {status}: a module must not exit on import"
         return TrialResult(state=State.FAILED, detail=detail)
     words = "".join(char if char.isprintable() else " " for char in redact(verdict.detail))
     return msgspec.structs.replace(verdict, detail=words[:LONGEST_DETAIL])
@@ -382,7 +382,7 @@ HINT = "mathrag plugin list"
 
 @cache
 def find_usable(kind: Kind, name: str) -> Plugin:
-    """Return the plug-in as it was first found, which is the version that this process runs.
+    """Return the plug-in in the version that this process first found and runs.
 
     Raises:
         Unavailable: as `open_plugin`; an unusable plug-in is looked up again the next time.

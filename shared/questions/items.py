@@ -17,7 +17,7 @@ from mathrag.messages import format_count
 from shared import canonical
 from shared.calls import MAX_QUESTION, Expected
 from shared.replies import TEMPORAL, Miner, Rule, Term
-from shared.rules.graph import Graph, phrase, shown, written
+from shared.rules.graph import Graph, format_name, format_time, phrase
 from shared.samples import DatasetItem, FactQuery, Lead, Phrase, TimeUnit
 
 
@@ -469,7 +469,7 @@ class Wording(NamedTuple):
         form = template.object if side == "object" else template.subject
         if self.unit is not None and "{time}" not in form:
             form = TIMES[self.unit] + form
-        slots = {"subject": shown(entity), "object": shown(entity), "time": time or ""}
+        slots = {"subject": format_name(entity), "object": format_name(entity), "time": time or ""}
         return SLOT.sub(lambda found: slots.get(found[1], found[0]), form)
 
 
@@ -560,7 +560,7 @@ class QuestionSet:
     def _item(self, question: Question) -> DatasetItem | None:
         """Make the item; None if the question is left out, which is counted."""
         relation, name = self._graph.relations[question.relation], self._name(question.entity)
-        time = None if self._wording.unit is None else written(question.time, self._wording.unit)
+        time = None if self._wording.unit is None else format_time(question.time, self._wording.unit)
         text = self._wording.question(relation, question.side, name, time)
         # The held-out facts' answers by name, then those that only the graph gives, of which at most `ANSWERS` + 1
         # are read.
@@ -578,7 +578,7 @@ class QuestionSet:
         leads, documents = self._find_leads_and_documents(question, answers)
         self._count(question, answers, leads, documents)
         # Spell the answers as documents do; the grader `set` takes all of them as one text, an answer a line.
-        spelled = [*dict.fromkeys(shown(self._name(answer)) for answer in answers)]
+        spelled = [*dict.fromkeys(format_name(self._name(answer)) for answer in answers)]
         gold, *others = ["\n".join(spelled)] if self._choice.grader == "set" else spelled
         prefix = f"{relation[:LABEL]}/{question.side}"
         self._numbers[prefix] += 1

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from shared.questions.items import ALWAYS, names_of
 from shared.rag.prompts import render, template
 from shared.replies import Atom, Document, Rule, Term
-from shared.rules.graph import Graph, shown
+from shared.rules.graph import Graph, format_name
 from shared.samples import FactQuery, Lead
 
 # Draw hard negatives: facts of a question's entity or relation that are not among its oracle documents.
@@ -234,7 +234,7 @@ def _choose_example(question: TrainingQuestion, known: Known) -> _Example | None
 def _follow_lead(lead: Lead, question: TrainingQuestion, known: Known) -> tuple[str, list[str], str] | None:
     """Return the answer, the texts of one body of the lead, and the text that names the answer."""
     facts = {each: known.fact(each) for each in lead.documents if each in known.texts}
-    names = {shown(name): name for fact in facts.values() for name in (fact.subject, fact.object)}
+    names = {format_name(name): name for fact in facts.values() for name in (fact.subject, fact.object)}
     answers = {names[gold]: gold for whole in question.golds for gold in whole.split("\n") if gold in names}
     found = evidence(known.rules[lead.rule], question.query, answers, list(facts.values()))
     if found is None:

@@ -16,7 +16,7 @@ import msgspec
 from shared import canonical
 from shared.calls import Call, Decoding, Judge, Write, Yielded
 from shared.params import MetricsParams
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.text import CJK, split_sentences
 from shared.replies import Failure, Generated, Rated, Reply
 from shared.samples import Control, ControlScore, Item, JudgedPart, Library, MetricScore
@@ -247,7 +247,7 @@ class Unit(NamedTuple):
 
 def ask_support(answer: MeasuredAnswer, unit: Unit, source: Sequence[str] | str) -> Call:
     """Ask whether the source (documents by hash, or a text) supports the unit (3), or contradicts it (1)."""
-    template = localised("support", answer.item.question)
+    template = localise("support", answer.item.question)
     slots = {"sentence": unit.text}
     if unit.before:
         slots["before"] = f"{'前一句：' if template == 'support-zh' else 'Sentence before: '}{unit.before}\n"
@@ -259,7 +259,7 @@ def ask_support(answer: MeasuredAnswer, unit: Unit, source: Sequence[str] | str)
 
 def ask_sufficient(answer: MeasuredAnswer) -> Call:
     """Ask whether the documents alone answer the question (3)."""
-    template = localised("sufficient", answer.item.question)
+    template = localise("sufficient", answer.item.question)
     if isinstance(answer.source, str):
         return _ask(answer, template, {"documents": f"{answer.source}\n\n"})
     return _ask(answer, template, {}, answer.source)
@@ -267,12 +267,12 @@ def ask_sufficient(answer: MeasuredAnswer) -> Call:
 
 def ask_addresses(answer: MeasuredAnswer) -> Call:
     """Ask whether the reply declines to answer (1), or answers something else (2), a part (3) or all (4)."""
-    return _ask(answer, localised("addresses", answer.item.question), {"reply": answer.reply})
+    return _ask(answer, localise("addresses", answer.item.question), {"reply": answer.reply})
 
 
 def ask_rating(answer: MeasuredAnswer, document: str) -> Call:
     """Ask how much a document helps to answer the question, from 1 to 5: the call of `crag` and of the critic."""
-    return Judge(rubric=localised("relevance", answer.item.question), document=document, question=answer.item.question)
+    return Judge(rubric=localise("relevance", answer.item.question), document=document, question=answer.item.question)
 
 
 def _ask(answer: MeasuredAnswer, template: str, slots: dict[str, str], documents: tuple[str, ...] = ()) -> Call:
@@ -332,7 +332,7 @@ def _find_units(answer: MeasuredAnswer) -> Generator[list[Call], list[Reply], li
         question = answer.item.question
         slots = {"question": question, "reply": answer.reply}
         decoding = Decoding(temperature=0.0, max_tokens=CLAIMS_TOKENS)
-        [reply] = yield [Write(template=localised("claims", question), decoding=decoding, slots=slots)]
+        [reply] = yield [Write(template=localise("claims", question), decoding=decoding, slots=slots)]
         if not isinstance(reply, Generated):
             return reply.kind.value if isinstance(reply, Failure) else "unparsed"
         if reply.truncated:

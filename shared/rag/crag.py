@@ -16,7 +16,7 @@ from shared.params import CragParams, Limits, Params
 from shared.rag.answering import PromptDocuments, ask_for_relevance
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import measure_diversity
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.provenance import FoundLists, make_candidate, make_searches, note_search
 from shared.rag.retrieval import ORIGINAL, RecallPath
 from shared.rag.rewriting import ask_for_keywords, read_keywords, read_rewrite, rewrite, rewrite_again
@@ -365,7 +365,7 @@ def _evaluate(pool: DocumentPool, params: Params) -> Part:
         return pool
     if params.crag.evaluator == "reranker":
         return pool.add_scores((yield from ask_for_relevance(pool.question, new, params.rerank.by)))
-    rubric = localised("relevance", pool.question)
+    rubric = localise("relevance", pool.question)
     replies = yield [Judge(rubric=rubric, document=document, question=pool.question) for document in new]
     ratings = (reply if isinstance(reply, Failure) else reply.quality for reply in replies)
     return pool.add_scores(dict(zip(new, ratings, strict=True)))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from shared.calls import Judge, Write, Yielded
 from shared.params import CriticParams
-from shared.rag.prompts import Critique, localised, parse_critique
+from shared.rag.prompts import Critique, localise, parse_critique
 from shared.replies import Failure, Generated
 from shared.samples import Candidate, Decision
 
@@ -122,10 +122,10 @@ def rate_page(
         return [], []
     calls: list[Judge | Write]
     if params.reply == "rating":
-        rubric = localised("relevance-added", question) if accepted else localised("relevance", question)
+        rubric = localise("relevance-added", question) if accepted else localise("relevance", question)
         calls = [Judge(rubric=rubric, document=each.document, documents=accepted, question=question) for each in page]
     else:
-        template = localised("critic-added", question) if accepted else localised("critic", question)
+        template = localise("critic-added", question) if accepted else localise("critic", question)
         decoding, slots = params.decoding, {"question": question}
         calls = [
             Write(template=template, decoding=decoding, slots=slots, documents=(*accepted, each.document))

@@ -12,7 +12,7 @@ from shared import canonical
 from shared.calls import MAX_QUESTION, FindRules, RuleChoice, Write, Yielded
 from shared.params import Params
 from shared.rag.fusion import Part, interleave, keep_first_of_each, run_in_step
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
 from shared.rag.rewriting import read_rewrite
 from shared.rag.text import contains_words, normalise_words
@@ -28,7 +28,7 @@ from shared.replies import (
     Term,
     require,
 )
-from shared.rules.graph import phrase, shown
+from shared.rules.graph import format_name, phrase
 from shared.samples import Candidate, Decision, Item, Library, Trace
 
 Side = Literal["", "object", "subject"]
@@ -191,7 +191,7 @@ def _ask_judge(item: Item, params: Params) -> Generator[Yielded, Any, Guidance]:
     if not heads.phrases:
         return _make_no_guidance(NO_RULE, params)
     slots = {"question": question, "relations": "\n".join(list_nearest(question, heads.phrases))}
-    reply = yield Write(template=localised("relation", question), decoding=rulerag.decoding, slots=slots)
+    reply = yield Write(template=localise("relation", question), decoding=rulerag.decoding, slots=slots)
     if isinstance(reply, Failure):
         return _make_no_guidance(reply.kind.value, params)
     first_line = next(iter(reply.text.strip().splitlines()), "")
@@ -241,7 +241,7 @@ def _atom(atom: Atom, phrases: Mapping[str, str]) -> str:
 
 
 def _term(term: Term) -> str:
-    return f"Entity{term + 1}" if isinstance(term, int) else shown(term)
+    return f"Entity{term + 1}" if isinstance(term, int) else format_name(term)
 
 
 # Chain searches along the body of a rule: each search continues from the entity that the one before has found.
@@ -316,7 +316,7 @@ def order_hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop,
         left.remove(atom)
         ends = (atom.subject, atom.object)
         end = next((at for at, term in enumerate(ends) if term in reached), None)
-        constants = tuple(shown(term) for term in ends if isinstance(term, str))
+        constants = tuple(format_name(term) for term in ends if isinstance(term, str))
         hops.append(Hop(write_relation(atom.relation, phrases), constants, end))
         reached.update(ends)
     return tuple(hops)
@@ -348,7 +348,7 @@ def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library
 def choose_start(item: Item, head: str) -> ChainPath:
     """Return the start of a chain: the item's entity, else the question without the words of the `head`."""
     if item.query is not None and item.query.entity:
-        return ChainPath(shown(item.query.entity))
+        return ChainPath(format_name(item.query.entity))
     question_words, head_words = normalise_words(_POSSESSIVE.sub("", item.question)), normalise_words(head)
     at = next(
         (at for at in range(len(question_words)) if question_words[at : at + len(head_words)] == head_words),
@@ -397,7 +397,7 @@ def make_rule_queries(question: str, guidance: Guidance, params: Params) -> Gene
     if params.rulerag.query == "joined":
         return [_join(question, sentence) for sentence in sentences]
     distinct = list(dict.fromkeys(sentences))
-    template, decoding = localised("rule-query", question), params.rulerag.decoding
+    template, decoding = localise("rule-query", question), params.rulerag.decoding
     slots = ({"question": question, "rule": sentence} for sentence in distinct)
     replies = yield [Write(template=template, decoding=decoding, slots=each) for each in slots]
     queries = {}

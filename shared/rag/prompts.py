@@ -265,7 +265,7 @@ def detect_language(text: str) -> Language:
     return "zh" if len(_HAN.findall(spoken)) > len(_WORD.findall(spoken)) else "en"
 
 
-def localised(template_id: str, text: str) -> str:
+def localise(template_id: str, text: str) -> str:
     """Return the id of the template in the language of `text`: `cot-zh` for `cot`, if it exists.
 
     Name the template by a literal: that is how a pipeline's hash knows which templates the module uses.
@@ -288,7 +288,7 @@ def make_rating_call(answer: str, item: Item, grading: GradingParams) -> Judge:
         "reference": f"Reference answer: {' or '.join(golds)}\n" if golds else "",
         "rubric": item.expected.rubric or grading.rubric or RUBRIC,
     }
-    template = localised("answer-rubric", item.question)
+    template = localise("answer-rubric", item.question)
     return Judge(rubric=template, question=item.question, slots=slots, decoding=grading.decoding)
 
 
@@ -444,7 +444,7 @@ def ask_relevance(question: str, document: str, by: RelevanceSource) -> Judge:
     `by` is `yes-no` or `rating`.
     """
     return Judge(
-        rubric="relevance-yes-no" if by == "yes-no" else localised("relevance", question),
+        rubric="relevance-yes-no" if by == "yes-no" else localise("relevance", question),
         document=document,
         question=question,
         decoding=Decoding(temperature=0.0, max_tokens=YES_NO_TOKENS if by == "yes-no" else _RATING_TOKENS),

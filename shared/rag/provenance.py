@@ -11,7 +11,7 @@ from shared.calls import Generate, Retrieve
 from shared.params import Params
 from shared.rag.fusion import Ranked, RerankedCandidate, fuse
 from shared.rag.grading import extract_mathematics
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.replies import FailureKind, Generated, Hit, Retrieved
 from shared.samples import Candidate, Decision, Extraction, Outcome, Strategy, Trace, WrittenOutcome
 
@@ -145,7 +145,7 @@ def choose_context(trace: Trace, params: Params) -> tuple[str, ...]:
 
 def make_generation(question: str, context: tuple[str, ...] = (), passage: str = "") -> Generate:
     """Make the generator's call in the question's language; `passage` replaces the documents."""
-    return Generate(template=localised("cot", question), question=question, context=context, passage=passage)
+    return Generate(template=localise("cot", question), question=question, context=context, passage=passage)
 
 
 def make_outcome(generated: Generated, context: tuple[str, ...] = (), trace: Trace | None = None) -> Outcome:

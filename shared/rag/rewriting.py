@@ -14,7 +14,7 @@ import msgspec
 from mathrag.reasoning import remove_reasoning
 from shared.calls import MAX_QUESTION, Decoding, Write
 from shared.params import EnhanceParams, FusionParams, HydeParams
-from shared.rag.prompts import detect_language, localised
+from shared.rag.prompts import detect_language, localise
 from shared.rag.text import (
     CHINESE,
     change_outside,
@@ -254,25 +254,25 @@ class WrittenQueries(NamedTuple):
 
 def rewrite(question: str, params: EnhanceParams, documents: tuple[str, ...] = ()) -> Write:
     """Make the call for another wording; the model is shown `documents`, named by their hashes, if there are any."""
-    template = localised("rewrite-shown", question) if documents else localised("rewrite", question)
+    template = localise("rewrite-shown", question) if documents else localise("rewrite", question)
     return Write(template=template, decoding=params.decoding, slots={"question": question}, documents=documents)
 
 
 def rewrite_again(question: str, decoding: Decoding, documents: tuple[str, ...]) -> Write:
     """Make the call for another wording that shows documents to the model."""
-    template, slots = localised("rewrite-again", question), {"question": question}
+    template, slots = localise("rewrite-again", question), {"question": question}
     return Write(template=template, decoding=decoding, slots=slots, documents=documents)
 
 
 def decompose(question: str, params: EnhanceParams) -> Write:
     """Make the call for at most `params.subqueries` simpler questions."""
     slots = {"question": question, "subqueries": str(params.subqueries)}
-    return Write(template=localised("decompose", question), decoding=params.decoding, slots=slots)
+    return Write(template=localise("decompose", question), decoding=params.decoding, slots=slots)
 
 
 def ask_for_keywords(question: str, params: EnhanceParams) -> Write:
     """Make the call for the keywords to search another corpus with."""
-    return Write(template=localised("keywords", question), decoding=params.decoding, slots={"question": question})
+    return Write(template=localise("keywords", question), decoding=params.decoding, slots={"question": question})
 
 
 def read_rewrite(question: str, reply: Generated | Failure) -> WrittenQueries:
@@ -401,7 +401,7 @@ class Hypotheses(NamedTuple):
 def draft_hypotheses(question: str, params: HydeParams) -> list[Write]:
     """Make the calls that write hypothetical documents: samples of one prompt, in the question's language."""
     passage = params.style == "passage"
-    template = localised("hyde-passage", question) if passage else localised("hyde-solution", question)
+    template = localise("hyde-passage", question) if passage else localise("hyde-solution", question)
     return [
         Write(template=template, decoding=params.decoding, slots={"question": question}, draw=draw)
         for draw in range(params.documents)

@@ -77,7 +77,7 @@ def parse(text: str) -> tuple[TimeUnit, int]:
     raise ValueError(f"{text[:50]!r} is neither")
 
 
-def written(time: int, unit: TimeUnit) -> str:
+def format_time(time: int, unit: TimeUnit) -> str:
     """`time` as text: the reverse of `parse`."""
     return date.fromordinal(time).isoformat() if unit == "day" else str(time)
 
@@ -88,7 +88,7 @@ _SEPARATORS = re.compile(r"[_/.\s]+")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def shown(name: str) -> str:
+def format_name(name: str) -> str:
     """The name of an entity with blanks for underscores."""
     return name.replace("_", " ")
 
@@ -115,5 +115,5 @@ def inverse_phrase(relation: str, declared: Phrase | None = None) -> str:
 
 def sentence(subject: str, words: str, obj: str, time: str | None = None) -> str:
     """A fact in words; `words` is the phrase of its relation."""
-    said = f"{shown(subject)} {words} {shown(obj)}."
+    said = f"{format_name(subject)} {words} {format_name(obj)}."
     return said if time is None else f"Time {time} {said}"

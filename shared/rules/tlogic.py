@@ -99,7 +99,7 @@ class Edges:
         self.clock = np.append(0.0, np.cumsum(np.minimum(np.diff(unsigned).astype(np.float64), UNDERFLOW)))
         """By rank: the steps since the first time, long gaps shortened."""
 
-    def turned(self, edges: Integers) -> Integers:
+    def reverse(self, edges: Integers) -> Integers:
         """The same facts in the other direction."""
         return (edges + self.facts) % (2 * self.facts)
 
@@ -184,7 +184,7 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
         else:
             choices, groups = edges.by_subject, at
         spans = choices.between(groups, 0, ranks if step == 1 else ranks + 1)
-        backs = choices.places[edges.turned(path[:, -1])]
+        backs = choices.places[edges.reverse(path[:, -1])]
         # Find the spans that have a place other than the excluded one, and the place drawn in each of them.
         # An excluded place is of its span's last time, as the span's last place is: with equal weights, one stands
         # for the other.
@@ -349,7 +349,7 @@ def mine(graph: Graph, relation: str, mining: TLogic) -> tuple[Rule, ...]:
         return ()
     rules: dict[tuple[object, object], Rule] = {}
     for forward in (True, False):
-        heads = facts if forward else edges.turned(facts)
+        heads = facts if forward else edges.reverse(facts)
         for length in range(1, mining.max_length + 1):
             for rule in _mine(graph, edges, heads, (relation, forward), length, mining):
                 rules.setdefault((rule.head, rule.body), rule)  # loops are equal in both directions
@@ -362,7 +362,7 @@ def _mine(graph: Graph, edges: Edges, heads: Integers, head: Step, length: int, 
     seed = hashlib.sha256(f"{mining.seed}\0{head[0]}\0{head[1]}\0{length}".encode()).digest()[:16]
     rng = np.random.default_rng(int.from_bytes(seed))
     walks = walk(edges, heads, length, mining.walks, DRAWS[mining.transition], rng)
-    bodies = edges.turned(walks[:, :0:-1])
+    bodies = edges.reverse(walks[:, :0:-1])
     if not len(bodies):
         return
     rows = np.column_stack((edges.relation[bodies], equalities(edges, bodies)))

@@ -229,7 +229,7 @@ async def submit_measured(
         NotFound: no such job.
         Conflict: it has not completed, it has no answers, or a job has the new name already.
         Unreadable: this release cannot read its parameters or its outcomes.
-        Invalid: the metric does not exist, or the job lacks what it reads.
+        Invalid: the metric does not exist, or the job lacks data that it reads.
         TooLarge, TooMany: more than the operator allows.
         IdempotencyMismatch, InProgress: see `run_once` and `lifecycle.reserve`.
     """

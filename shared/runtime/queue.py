@@ -533,7 +533,8 @@ async def mark_ready_samples(database: Database, calls: Sequence[int]) -> list[i
 
 
 async def mark_ready_among(database: Database, samples: Sequence[int]) -> list[int]:
-    """Mark those of `samples` ready that have all replies, after an advance has recorded what they wait for."""
+    """Mark those of `samples` ready that have all replies, after an advance has recorded the calls that they wait
+    for."""
     async with database.statement() as connection:
         return list((await connection.execute(LOOK_AT, {"ids": sorted(samples)})).scalars())
 
@@ -786,7 +787,7 @@ async def _charge(
     return poisoned
 
 
-# The sweeper: complete whatever a crash or a lost message may have left undone, found from the rows alone.
+# The sweeper: complete work that a crash or a lost message may have left undone, found from the rows alone.
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
 # An ended calibration is work as well: its job's samples must be inserted.

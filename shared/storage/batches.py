@@ -1,4 +1,4 @@
-"""Batches: what a client asked for in one file, how far it is, and the jobs that answer it.
+"""Batches: the requests of a client in one file, their progress, and the jobs that answer them.
 
 A batch goes `validating → in_progress → finalizing → completed`; or to `failed`, `expired` or, by way of `cancelling`,
 `cancelled`. Every statement is guarded by the state it leaves, so running it twice is harmless.
@@ -17,7 +17,7 @@ from mathrag.errors import Conflict, Invalid, NotFound
 from shared.storage.database import Database, sql
 
 WINDOW_S = 24 * 3600
-"""Seconds after which what is not answered is given up: OpenAI's only `completion_window`."""
+"""Seconds after which unanswered requests are given up: OpenAI's only `completion_window`."""
 LOCK_SEED = 7335
 """Apart from other advisory locks."""
 
@@ -96,7 +96,7 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as it is asked for."""
+    """The request for a batch."""
 
     input_file: uuid.UUID
     endpoint: str
@@ -106,7 +106,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch ends with."""
+    """The result of a batch."""
 
     state: str
     completed: int
@@ -144,7 +144,7 @@ async def list_batches(database: Database, limit: int, after: uuid.UUID | None) 
     """Return at most `limit` batches, newest first, those before the batch `after`.
 
     Raises:
-        Invalid: there is no batch `after`.
+        Invalid: the batch `after` does not exist.
     """
     async with database.snapshot() as connection:
         place = None

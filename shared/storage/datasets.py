@@ -172,13 +172,13 @@ async def draw(
     twice. Repeating a draw returns the existing datasets.
 
     Raises:
-        NotFound: there is no dataset `source`.
+        NotFound: the dataset `source` does not exist.
         Conflict: a dataset with one of the names has other items.
         Invalid: a name cannot be used, or `source` has too few items.
     """
     found = await get(database, source)
     if size + (rest is not None) > found.items:
-        hint = "draw fewer, or use the dataset as it is"
+        hint = "draw fewer, or use the whole dataset"
         raise Invalid(f"`size`: dataset {source!r} has {found.items} items, of which {size} cannot be drawn", hint=hint)
     for each in filter(None, (name, rest)):
         check_name(each)
@@ -386,7 +386,7 @@ async def load_questions(connection: AsyncConnection, dataset: int, wanted: Sequ
 
 
 async def load_texts(connection: AsyncConnection, corpus: str, ids: Collection[str]) -> dict[str, str]:
-    """Load documents of a corpus by external id, as they are indexed; unknown ids are left out."""
+    """Load documents of a corpus by external id, as indexed; unknown ids are left out."""
     rows = await connection.execute(TEXTS, {"corpus": corpus, "ids": sorted(ids)})
     return {row.external_id: f"{row.problem}\n{row.body}" if row.problem else row.body for row in rows}
 

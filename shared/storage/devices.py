@@ -254,7 +254,7 @@ class ModelJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """What the database knows of a model."""
+    """The data of a model in the database."""
 
     versions: list[RegisteredModel]
     """The served version first, then the newest."""

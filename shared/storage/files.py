@@ -42,7 +42,7 @@ DELETE_EXPIRED = text(f"DELETE FROM files WHERE NOT {UNEXPIRED}")  # noqa: S608
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as it is listed."""
+    """A file in a list."""
 
     id: uuid.UUID
     name: str
@@ -53,7 +53,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writer:
-    """Writes one file in the transaction that is open; until that commits, nobody sees any of it."""
+    """Writes one file in the transaction that is open; it is invisible until the commit."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.id = uuid.uuid4()
@@ -90,7 +90,7 @@ async def get(database: Database, file: uuid.UUID) -> File:
     """Return the file with this id.
 
     Raises:
-        NotFound: there is none, or it has expired.
+        NotFound: it does not exist, or it has expired.
     """
     async with database.statement() as connection:
         row = (await connection.execute(ONE, {"file": file})).mappings().first()
@@ -123,7 +123,7 @@ async def list_files(
     """Return at most `limit` files by the time of their creation, those beyond the file `after`.
 
     Raises:
-        Invalid: there is no file `after`.
+        Invalid: the file `after` does not exist.
     """
     async with database.snapshot() as connection:
         place = None
@@ -137,7 +137,7 @@ async def delete(database: Database, file: uuid.UUID) -> None:
     """Delete a file.
 
     Raises:
-        NotFound: there is none, or it has expired.
+        NotFound: it does not exist, or it has expired.
     """
     async with database.transaction() as connection:
         if not (await connection.execute(DELETE, {"file": file})).rowcount:

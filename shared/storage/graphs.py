@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Conflict
 from shared import canonical
 from shared.replies import CorpusRecord
-from shared.rules.graph import Graph, written
+from shared.rules.graph import Graph, format_time
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
 from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
@@ -231,7 +231,7 @@ def format_tsv(upload: GraphFacts) -> Iterator[str]:
             yield from (f"{line}\n" for line in named)
             continue
         steps = graph.times[first : first + CHUNK].tolist()
-        yield from (f"{line}\t{written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
+        yield from (f"{line}\t{format_time(step, unit)}\n" for line, step in zip(named, steps, strict=True))
 
 
 async def get(database: Database, name: str) -> StoredGraph:
@@ -282,7 +282,7 @@ async def delete(database: Database, name: str) -> StoredGraph:
 
 def _make_graph(row: RowMapping) -> StoredGraph:
     unit = row["time_unit"]
-    first, last = (unit and written(row[key], unit) for key in ("first_time", "last_time"))
+    first, last = (unit and format_time(row[key], unit) for key in ("first_time", "last_time"))
     largest = msgspec.convert(row["largest"], list[RelationSize])
     return StoredGraph(**{**row, "first_time": first, "last_time": last, "largest": largest})
 

@@ -1,4 +1,4 @@
-"""Rows of jobs: what they are, how far they are, what they cost and decided, and what they wait for."""
+"""Rows of jobs: their progress, cost, decisions, and the calls that they wait for."""
 
 import math
 import re
@@ -301,7 +301,7 @@ async def resolve_public_id(database: Database, reference: str) -> uuid.UUID:
 async def list_submitters(
     database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
 ) -> set[str | None]:
-    """List the names of the keys that submitted the job, or the jobs of the experiment with this row id; None stands
+    """List the names of the keys that submitted the job, or the jobs of the experiment with this row id; None means
     for jobs that were submitted without one.
     """
     return set(await database.column(SUBMITTERS, {"job": job, "experiment": experiment}))
@@ -493,7 +493,7 @@ WAITING = sql("""
         SELECT 1 FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
         JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = {WAITING})
     GROUP BY j.id, o.what ORDER BY min(o.since), o.what""")
-# What a job has pinned and this process has not, in the order in which it is pinned.
+# Pins of a job that this process does not have, in the order in which it is pinned.
 LACKING = sql("""
     SELECT j.id AS job, j.name, p.value AS pin FROM jobs j CROSS JOIN LATERAL jsonb_array_elements(j.code -> 'plugins')
         WITH ORDINALITY p(value, place)
@@ -586,7 +586,7 @@ async def list_unserved(connection: AsyncConnection) -> Sequence[Row[Any]]:
 
 # Estimate a job's remaining time from the pace at which its samples have ended.
 #
-# Samples end only in the last stage, so there is no estimate during earlier stages. The pace is measured between the
+# Samples end only in the last stage, so earlier stages have no estimate. The pace is measured between the
 # first and the last ended sample, so the estimate holds as of the last one and changes only with the next.
 
 FEWEST = 10

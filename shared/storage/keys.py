@@ -86,7 +86,7 @@ async def create_key(
 
 
 def check_new_key(name: str, scopes: Collection[Scope]) -> None:
-    """Check what can be checked before the other keys are known.
+    """Check the parts that do not depend on other keys.
 
     Raises:
         Invalid: the name cannot be used, or no scope is given.

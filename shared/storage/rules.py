@@ -382,7 +382,7 @@ async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetail
 
 Order = Literal["bank", "confidence"]
 """`bank` is the bank's own order; `confidence` lists the most certain rules first."""
-# Support has no column of its own: it is part of the rule's JSON.
+# Support does not have its own column: it is part of the rule's JSON.
 CHOSEN = """
     r.bank_id = :bank AND r.head = COALESCE(CAST(:head AS text), r.head) AND r.certainty >= :least
         AND (CAST(:support AS bigint) <= 1

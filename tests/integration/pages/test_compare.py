@@ -304,7 +304,7 @@ async def test_the_table_of_answers_is_filtered_by_kind_and_expression_and_has_p
     found = rows(await text(comparing_api, f"{path}&pattern=is+[37]+PLUS"))
     assert [row[:16] for row in found] == ["What is 3 plus 3", "What is 7 plus 7"]
     broken = await look(comparing_api, f"{path}&pattern=(")
-    assert (broken.status_code, "is no regular expression" in broken.text) == (422, True)
+    assert (broken.status_code, "is not a regular expression" in broken.text) == (422, True)
     first, page = await list_answers(database, ["one", "two"], AnswerFilters(), 30)
     assert ([name for _, name in first], len(page.data)) == (["one", "two"], 30)
     _, second = await list_answers(database, ["one", "two"], AnswerFilters(cursor=page.next_cursor), 30)

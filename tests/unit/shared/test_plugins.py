@@ -93,7 +93,10 @@ BAD_METRICS = {
     "other": (measuring("another", VALUE % "another"), "TypeError: it is called 'another', its entry point 'other'"),
     "silent": (measuring("silent", "pass"), "a dry run of it fails: TypeError: metric 'silent' has to return"),
     "declined": (measuring("declined", VALUE % "declined"), "another metric already gives the score 'declined'"),
-    "too-much": (measuring("too-much", "return {'too-much': MetricScore(value=2.0)}"), "the value of a metric lies"),
+    "too-much": (
+        measuring("too-much", "return {'too-much': MetricScore(value=2.0)}"),
+        "the value of a metric must be from 0 to 1",
+    ),
 }
 
 

@@ -462,7 +462,7 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
         ("http://search", "needs http:// or https://, a host and a port"),
         ("http://:9200", "a host and a port"),
         ("http://elastic:secret@search:92000", "is not a URL"),
-        ("http://elastic:se cret@search:9200", "a blank or a control character"),
+        ("http://elastic:se cret@search:9200", "a space or a control character"),
         ("http://search:9200/?secret=1", "must not contain `\\?`"),
     ],
 )
@@ -482,7 +482,7 @@ def test_a_url_that_is_none_is_refused_when_settings_are_read(
 
 @pytest.mark.parametrize("key", ["c2Vj\ncmV0", "c2VjcmV0\n", "c2Vj cmV0", "schlüssel"])
 def test_a_key_that_no_header_can_carry_is_refused_when_settings_are_read(key: str) -> None:
-    with pytest.raises(ValidationError, match="remove blanks and line breaks") as caught:
+    with pytest.raises(ValidationError, match="remove spaces and line breaks") as caught:
         Settings(retrieval={"elasticsearch": {"api_key": key}})  # type: ignore[arg-type]
     assert key not in str(caught.value)
 
