@@ -143,7 +143,6 @@ class DatabaseLock:
             await asyncio.sleep(POLL_S)
 
     async def release(self) -> None:
-        """Release the lock."""
         if self._connection is not None:
             await _close(self._connection)
 

@@ -619,7 +619,6 @@ DEVICE = (
 
 
 def probes(settings: Settings) -> tuple[Probe, ...]:
-    """Return all probes."""
     every = (*SERVERS, *list_retrieval_probes(settings), *list_model_probes(settings), *DEVICE)
     return tuple(_repeat_for_devices(every, settings))
 

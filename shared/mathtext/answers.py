@@ -27,7 +27,7 @@ _TRAILING = ".,;:!?"
 
 
 def extract(text: str) -> tuple[str | None, Extraction]:
-    r"""The content of the last `\boxed{}` or `\fbox{}` whose braces balance, stripped; of nested ones the inner.
+    r"""Return the content of the last `\boxed{}` or `\fbox{}` whose braces balance, stripped; of nested ones the inner.
 
     `\boxed 5` counts as well, up to the next blank or dollar sign, at most 100 characters. An empty box counts as none,
     and a box that never closes (a truncated reply) is passed over for an earlier one that does. Time is linear in the

@@ -31,7 +31,7 @@ class Undecided(ArithmeticError):
 
 
 def approximate(expression: Expression, values: Mapping[str, complex]) -> complex:
-    """The value in complex doubles where the symbols have `values`.
+    """Return the value in complex doubles where the symbols have `values`.
 
     Raises:
         ArithmeticError: it is too large, or undefined.
@@ -160,7 +160,7 @@ def _power(context: Any, base: Any, exponent: Any) -> Any:
 
 
 def _root(context: Any, degree: Any, value: Any) -> Any:
-    """Of a negative number an odd root is the real one, as schools have it."""
+    """Return the root; for a negative number and an odd degree the real one, as taught at school."""
     if context.im(value) == 0 and context.re(value) < 0 and context.isint(degree) and degree % 2 == 1:
         return -((-context.re(value)) ** (1 / degree))
     return _power(context, value, 1 / degree)

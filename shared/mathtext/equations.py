@@ -43,13 +43,13 @@ class Formula(NamedTuple):
 
 
 def formulas(text: str) -> Iterator[Formula]:
-    """The formulas of a text, in order. Drawings (`[asy]`) are left out."""
+    """Return the formulas of a text, in order. Drawings (`[asy]`) are left out."""
     for start, end in _split(_DRAWING, text, 0, len(text)):
         yield from _find_between(text, start, end)
 
 
 def _find_between(text: str, start: int, end: int) -> Iterator[Formula]:
-    """The formulas of one stretch of the text; a delimiter that is never closed is one of plain text."""
+    """Return the formulas of one stretch of the text; a delimiter that is never closed is one of plain text."""
     opened: re.Match[str] | None = None
     plain = start
     for mark in _MARK.finditer(text, start, end):
@@ -78,7 +78,7 @@ def _plain(text: str, start: int, end: int) -> Iterator[Formula]:
 
 
 def _make_stretch(text: str, before: tuple[int, int], behind: tuple[int, int]) -> Formula:
-    """A single number behind a word may belong to it: half of 12 = 6; so may a bracket: sqrt(16) = 4."""
+    """Make the formula of one stretch. A single number or bracket may belong to the word before it: half of 12 = 6."""
     word = text[before[0] : before[1]].lower()
     stretch = text[before[1] : behind[0]]
     alone = stretch.partition("=")[0].strip().isdecimal() or stretch[:1] in ("(", "[", "{", "^", "_")
@@ -140,7 +140,8 @@ class Checked(NamedTuple):
 
 
 def arithmetic(text: str) -> list[Checked]:
-    """The equations of a text but for its code, each decided as far as exact arithmetic of rational numbers goes.
+    """Return the equations of a text but for its code, each decided as far as exact arithmetic of rational numbers
+    goes.
 
     An equation is meant modulo a number if it names one, else in ordinary arithmetic. Takes time in proportion to the
     text's length, and raises nothing.
@@ -149,7 +150,7 @@ def arithmetic(text: str) -> list[Checked]:
 
 
 def equations(text: str) -> list[Equation]:
-    """The equations of a text, read or not, in order; at most `MOST_EQUATIONS`."""
+    """Return the equations of a text, read or not, in order; at most `MOST_EQUATIONS`."""
     found: list[Equation] = []
     named = {int(match[1]) for match in _MODULUS.finditer(text)} | ({10} if "digit" in text else set())
     moduli = tuple(sorted(modulus for modulus in named if modulus > 1))
@@ -204,7 +205,7 @@ def _are_congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
 
 
 def leeway(left: Expression, right: Expression) -> tuple[Fraction, Fraction]:
-    """How far apart both sides may be, since decimals are rounded: a difference, and a share of the larger side.
+    """Return how far apart both sides may be, since decimals are rounded: a difference, and a share of the larger side.
 
     A side that is a written number may be rounded to its last digit: half a unit of that, and of two written numbers
     half a unit of the coarser one. A whole number may be rounded as well, where the other side has a decimal point. If
@@ -251,7 +252,7 @@ def _read_formula(formula: Formula) -> Iterator[Equation]:
 
 
 def _drop_boxes(written: list[Token]) -> list[Token]:
-    """Without braces around a whole statement: `\\boxed{x = 3}` states it."""
+    """Remove braces around a whole statement: `\\boxed{x = 3}` states it."""
     dropped: set[int] = set()
     opened: list[tuple[int, bool]] = []
     for at, token in enumerate(written):
@@ -267,7 +268,7 @@ def _drop_boxes(written: list[Token]) -> list[Token]:
 
 
 def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
-    """Cut at what joins statements; lines that continue with an operator or a relation are one statement."""
+    """Cut a formula into statements; lines that continue with an operator or a relation are one statement."""
     depth = 0
     statement: list[Token] = []
     for at, token in enumerate(written):
@@ -303,7 +304,7 @@ def _continues(formula: str, before: Sequence[Token], written: Sequence[Token], 
 
 
 def _take_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
-    """The statement without `\\pmod{5}`, and its modulus; None: it has one that is no number."""
+    """Return the statement without `\\pmod{5}`, and its modulus; None if the modulus is not a number."""
     places = [at for at, token in enumerate(statement) if token.kind is Kind.MODULO]
     if not places:
         return statement, 0
@@ -321,7 +322,7 @@ def _take_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
 
 
 def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | None) -> Iterator[Equation]:
-    """The equations of one statement."""
+    """Return the equations of one statement."""
     sides, relations = _split_sides(statement)
     equal = [relation == "=" or (relation == "≡" and bool(modulus)) for relation in relations]
     if not any(equal):
@@ -418,7 +419,7 @@ def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
 
 
 def _compare(left: Expression, right: Expression, *, imaginary: bool) -> bool | None:
-    """The verdict of one reading."""
+    """Return the verdict of one reading."""
     try:
         names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol)}
         if not names:

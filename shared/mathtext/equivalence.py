@@ -85,7 +85,7 @@ _DEGREES = re.compile(r"(.*)(\^\\circ ?(?:[CF]|\\text\{[CF]\})?)")
 
 
 def shape(text: str) -> Shape:
-    """The shape of an answer in normal form; thousands in `1,234` are the elements of a list here."""
+    """Return the shape of an answer in normal form; thousands in `1,234` are the elements of a list here."""
     parts = split(text, SEPARATOR)
     if len(parts) > 1 and not parts[-1]:
         return Words(_flat(text))  # "5 or"
@@ -121,7 +121,7 @@ def _find_outside(text: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]
 
 
 def _step(text: str, at: int, depth: int) -> tuple[int, int]:
-    """The depth behind the next bracket or character."""
+    """Return the depth behind the next bracket or character."""
     if opened := _OPENING.match(text, at):
         return depth + 1, opened.end()
     if closed := _CLOSING.match(text, at):
@@ -154,7 +154,7 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
 
 
 def _combine_sets(text: str) -> Shape | None:
-    """Sets that are joined, cut, or taken away; cuts come before unions."""
+    """Read unions, intersections and differences of sets; cuts come before unions."""
     unions, cuts = split(text, _UNION), split(text, _CUT)
     if len(unions) > 1:
         return _fold_sets(text, unions, [_either] * (len(unions) - 1))
@@ -229,7 +229,7 @@ def _relation(text: str) -> Shape | None:
 
 
 def _read_named(sides: list[str], text: str) -> Shape:
-    """A name with the last value of a chain; a computation with its result; else an equation."""
+    """Read a chain as a name with its last value, as a computation with its result, or as an equation."""
     if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _has_names_besides_units(sides[0]):
         sides = [sides[1], sides[0]]
     if _NAME.fullmatch(sides[0]):
@@ -252,7 +252,7 @@ def _has_names_besides_units(side: str) -> bool:
 
 
 def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
-    """`x < 3`, `3 > x`, `1 < x \\le 2` and `x \\ne 3` as numbers that x may be."""
+    """Read `x < 3`, `3 > x`, `1 < x \\le 2` and `x \\ne 3` as numbers that x may be."""
     if {*signs} <= {">", r"\ge"}:
         sides, signs = sides[::-1], [{">": "<", r"\ge": r"\le"}[sign] for sign in signs[::-1]]
     names = [at for at, side in enumerate(sides) if _NAME.fullmatch(side)]
@@ -270,7 +270,7 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
 
 
 def _point(text: str) -> Named | None:
-    """A named point: `A(1,2)`."""
+    """Read a named point: `A(1,2)`."""
     if match := _POINT.fullmatch(text):
         coordinates = _read_enclosed(match[2])
         return Named(match[1], coordinates, f"{match[1]}={match[2]}") if isinstance(coordinates, Bracketed) else None
@@ -299,7 +299,7 @@ def _read_enclosed(text: str) -> Shape | None:
 
 
 def _is_row(text: str) -> bool:
-    """Of a matrix as programs write it: [[1, 2], [3, 4]]."""
+    """Return whether the text is a row of a matrix in the notation of programs: [[1, 2], [3, 4]]."""
     opened = re.match(r"\[", text)
     return opened is not None and text.endswith("]") and _inside(text, opened) is not None
 
@@ -361,14 +361,14 @@ def _read_value(text: str) -> Value | Words | None:
 
 
 def _may_be_counted(words: str, number: str, *, in_text: bool) -> bool:
-    """Three plain letters are as often a product: 2 abs."""
+    """Return whether `words` is a counted noun. Three plain letters may also be a product: 2 abs."""
     return is_counted_noun(words, number, in_text=in_text) and (
         in_text or len(words) > 3 or words == "men" or not words.isascii()
     )
 
 
 def _are_words(words: str) -> bool:
-    """A few letters are as often a product: a t in `\\frac{1}{2}at^2`."""
+    """Return whether these are words. A few letters may also be a product: a t in `\\frac{1}{2}at^2`."""
     several = words.lower().split()
     longest = max(map(len, several))
     return not words.isascii() or longest > 4 or (longest > 2 and any(map(changes_value, several)))
@@ -464,12 +464,12 @@ def family(text: str) -> Family | None:
 
 
 def letters(text: str) -> set[str]:
-    """The letters of a formula that are names, or parts of one."""
+    """Return the letters of a formula that are names, or parts of one."""
     return {letter for word in _NAMES.findall(_IN_TEXT.sub(" ", text)) for letter in word}
 
 
 def rename(text: str, old: str, new: str) -> str:
-    """The formula with the name `old` replaced."""
+    """Return the formula with the name `old` replaced."""
     return _NAME_OR_COMMAND.sub(lambda match: new if match[0] == old else match[0], text)
 
 
@@ -520,7 +520,7 @@ def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
 
 
 def _common_period(steps: Sequence[str]) -> str | None:
-    """The smallest multiple of all steps; None: it is more than `MOST_MEMBERS` times one of them."""
+    """Return the smallest multiple of all steps; None: it is more than `MOST_MEMBERS` times one of them."""
     period = steps[0]
     for step in steps[1:]:
         ratio = _ratio(period, step)
@@ -563,7 +563,7 @@ def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
 
 
 def _is_name(tokens: Sequence[str], at: int) -> bool:
-    """A letter, but not the article, nor a set behind "in"."""
+    """Return whether this is a letter, other than the article and a set after "in"."""
     token, behind = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else ""
     article = token == "a" and behind.isalpha() and len(behind) > 1
     return len(token) == 1 and token.isascii() and token.isalpha() and not article and tokens[at - 1 : at] != [r"\in"]
@@ -615,7 +615,7 @@ def compare(answer: str, gold: str) -> Verdict:
 
 
 def _readings(text: str) -> list[tuple[str, Shape]]:
-    """`1,234` is a number as well as a list, and so is `1 hour and 30 minutes`; all else is read in one way."""
+    """Return the readings of an answer: `1,234` and `1 hour and 30 minutes` are numbers as well as lists."""
     joined = text
     if not text.startswith(("(", "[", r"\{", r"\langle")):
         joined = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
@@ -635,7 +635,8 @@ def _all(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
-    """An equation that gives nothing a value equals equations only, which are the library's."""
+    """Compare whole answers. An equation that gives no name a value only equals equations, which Math-Verify
+    compares."""
     (one, given), (other, expected) = answer, gold
     if isinstance(given, Family) or isinstance(expected, Family):
         families = [each if isinstance(each, Family) else Family(text, "", "") for text, each in (answer, gold)]
@@ -651,7 +652,7 @@ def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:
-    """Where both say for which values they hold, it is for the same; the letter of the values does not matter."""
+    """Compare two families: their conditions, if both have one, and their values with any letter."""
     if given.domain and expected.domain and given.domain != expected.domain:
         return False
     verdict = _whole(*((each.text, shape(each.text)) for each in (given, expected)))
@@ -665,7 +666,8 @@ def _same_family(given: Family, expected: Family) -> Verdict:
 
 
 def _running(found: Family, other: Family) -> str:
-    """The letter of its values; one that is usual for whole numbers need not be introduced where the other's is."""
+    """Return the letter of its values; one that is usual for whole numbers need not be introduced where the other's
+    is."""
     usual = [letter for letter in _USUAL if letter in letters(found.text)]
     return found.letter or (usual[0] if len(usual) == 1 and other.letter else "")
 
@@ -694,7 +696,7 @@ def _same(given: Shape, expected: Shape) -> Verdict:
 
 
 def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
-    """The same numbers, of the same name where both have one."""
+    """Return whether both have the same numbers, and the same name if both have one."""
     if given is None or expected is None or (given.name and expected.name and given.name != expected.name):
         return False
     with suppress(values.Unordered):
@@ -761,7 +763,7 @@ def _same_assignments(given: Shape, expected: Shape) -> Verdict:
 
 
 def _order_by_name(found: Shape) -> list[Shape] | None:
-    """The values in the order of their names, which all differ."""
+    """Return the values in the order of their names, which all differ."""
     if not isinstance(found, Listed) or not all(isinstance(each, Named) for each in found.parts):
         return None
     by_name = {each.name: each.value for each in found.parts if isinstance(each, Named)}
@@ -777,7 +779,8 @@ def _same_value(given: Value, expected: Value) -> Verdict:
 
 
 def _convert_to_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
-    """Both as numbers of one unit; None if their units measure different things. A missing unit contradicts none."""
+    """Return both as numbers of one unit; None if their units measure different things. A missing unit contradicts
+    none."""
     if given.unit or expected.unit:
         given, expected = _read_letter_as_unit(given), _read_letter_as_unit(expected)
     if r"\pi" in given.text + expected.text and (_degrees(given.unit) != _degrees(expected.unit)):
@@ -790,7 +793,7 @@ def _convert_to_one_unit(given: Value, expected: Value) -> tuple[str, str] | Non
 
 
 def _read_letter_as_unit(value: Value) -> Value:
-    """Without a blank a letter is a unit only where the other side has one: `10m` against `10cm`."""
+    """Read a letter without a space before it as a unit, because the other side has one: `10m` against `10cm`."""
     letter = None if value.unit else unit(value.text[-1:])
     return Value(value.text[:-1], letter) if letter and value.text[:-1].isdigit() else value
 
@@ -810,7 +813,7 @@ def _scale(value: Value) -> str:
 
 
 def _same_bracketed(given: Bracketed, expected: Bracketed) -> Verdict:
-    """The same kind of brackets, and the same in the same places."""
+    """Return whether both have the same kind of brackets and equal members."""
     kinds = [[_BRACKETS.get(each, each) for each in (side.opening, side.closing)] for side in (given, expected)]
     if kinds[0] != kinds[1] or len(given.parts) != len(expected.parts):
         return False
@@ -850,7 +853,7 @@ _SAME: dict[type, Callable[[Any, Any], Verdict]] = {
 
 
 def _same_mixed(given: Shape, expected: Shape) -> Verdict:
-    """Things of different kinds: a base that is not written is ten, and `9:24` may be a ratio."""
+    """Compare answers of different kinds: a missing base is ten, and `9:24` may be a ratio."""
     if isinstance(given, Words) != isinstance(expected, Words) and (number := _count(given) or _count(expected)):
         return _same(*(number if isinstance(each, Words) else each for each in (given, expected)))
     one, other = _text(given), _text(expected)
@@ -861,7 +864,8 @@ def _same_mixed(given: Shape, expected: Shape) -> Verdict:
 
 
 def _count(found: Shape) -> Value | None:
-    """The number of "five apples"; two such answers are compared as words, since a noun may be all that matters."""
+    """Return the number of "five apples"; two such answers are compared as words, since a noun may be all that
+    matters."""
     number = spoken(found.text) if isinstance(found, Words) else None
     return Value(number[0]) if number and is_counted_noun(strip_filler_words(number[1], number[0]), number[0]) else None
 

@@ -32,7 +32,7 @@ Expression = Number | Symbol | Apply
 
 
 def parts(expression: Expression) -> Iterator[Expression]:
-    """The expression and all that it is made of."""
+    """Return the expression and all that it is made of."""
     left: list[Expression] = [expression]
     while left:
         here = left.pop()
@@ -57,7 +57,7 @@ class Undefined(ArithmeticError):
 
 
 def exact(expression: Expression, values: Mapping[str, Fraction] = {}) -> Fraction:
-    """The value of `expression`, where `values` are those of its symbols.
+    """Return the value of `expression`, where `values` are those of its symbols.
 
     Raises:
         NotRational: it has none that is rational and of at most `MOST_BITS` bits.
@@ -79,7 +79,7 @@ def exact(expression: Expression, values: Mapping[str, Fraction] = {}) -> Fracti
 
 
 def exact_or_none(expression: Expression) -> Fraction | None:
-    """The value of `expression`; None if it has none that `exact` can give.
+    """Return the value of `expression`; None if it has none that `exact` can give.
 
     Raises:
         Undefined: a part of it has no value.
@@ -121,7 +121,7 @@ def _root(degree: Fraction, value: Fraction) -> Fraction:
 
 
 def _whole_root(value: int, degree: int) -> int:
-    """The root, if it is whole."""
+    """Return the root, if it is whole."""
     if degree == 2:
         found = math.isqrt(value)
     else:

@@ -30,7 +30,7 @@ def equal_strict(answer: str, gold: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    r"""`text` in the rules' normal form.
+    r"""Return `text` in the rules' normal form.
 
     Without line ends, blanks, `\left`, `\right`, degrees, dollar and per cent signs, and a unit on the right; with
     `\frac` for `\dfrac`, `\tfrac` and a plain a/b; with braces around the arguments of `\sqrt` and `\frac`; with a
@@ -79,5 +79,5 @@ until it is."""
 
 
 def grade(answer: str, gold: str) -> Graded:
-    """Both verdicts on one answer; None if a verdict cannot be computed."""
+    """Return both verdicts on one answer; None if a verdict cannot be computed."""
     return Graded(math_verify=compare(answer, gold), strict=equal_strict(answer, gold))

@@ -159,7 +159,8 @@ _SYMBOL = re.compile(r"[A-Za-zµ]{1,3}|(?=.*[A-Z])[A-Za-z]{1,4}")
 
 
 def unit(words: str, power: int = 1) -> Unit | None:
-    """The unit that `words` name, to a `power`, such as cm to the power 2; None if they name none that is known."""
+    """Return the unit that `words` name, to a `power`, such as cm to the power 2; None if they name none that is
+    known."""
     name = re.sub(r"[\s.]", "", words).lower()
     above, *below = _PER.split(name) if name not in _BASE else [name]
     if len(below) > 1 or power < 1:
@@ -357,7 +358,7 @@ def write_in_digits(text: str) -> str:
 
 
 def _read_spelled(text: str) -> str | None:
-    """The digits for English words, with the unit behind them."""
+    """Return the digits for English words, with the unit behind them."""
     found = spoken(_IN_TEXT.sub(r" \1 ", text))
     if found is None:
         return None
@@ -370,7 +371,8 @@ def _read_spelled(text: str) -> str | None:
 
 
 def spoken(text: str) -> tuple[str, str] | None:
-    """The number in English words that `text` begins with, in digits, and the words behind it; None: it does not."""
+    """Return the number in English words that `text` begins with, in digits, and the words behind it; None if it begins
+    with other words."""
     words = re.split(r"[ -]+", text.strip().lower())
     if not _PLAIN.fullmatch(text) or len(words) > MOST_WORDS:
         return None
@@ -381,7 +383,8 @@ def spoken(text: str) -> tuple[str, str] | None:
 
 
 def expand_scaled(match: re.Match[str]) -> str:
-    r"""The digits of what `SCALED` matches: 2500000 of `2.5\text{ million}`; `\text{` is opened again for the rest."""
+    r"""Return the digits of a match of `SCALED`: 2500000 of `2.5\text{ million}`; `\text{` is opened again for the
+    rest."""
     number, opened, words, closed = match.groups()
     value = Fraction(re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", number).replace(",", ""))
     for word in re.split("[ -]", words):
@@ -393,7 +396,7 @@ def expand_scaled(match: re.Match[str]) -> str:
 
 
 def format_value(value: Fraction) -> str:
-    r"""In digits, as a decimal where it is one, else as a `\frac`."""
+    r"""Write a number in digits, as a decimal if possible, else as a `\frac`."""
     if value.denominator == 1:
         return str(value.numerator)
     places = next((places for places in range(1, 100) if 10**places % value.denominator == 0), None)
@@ -421,7 +424,7 @@ def _value(words: Sequence[str]) -> tuple[Fraction, int]:
 
 
 def _add_decimals(whole: Fraction, words: Sequence[str], at: int) -> tuple[Fraction, int]:
-    """Three point one four: the digits from word `at` on."""
+    """Add the decimals from word `at` on: three point one four."""
     digits = ""
     while at < len(words) and words[at] in _SMALL[:10]:
         digits += str(_VALUES[words[at]])
@@ -430,7 +433,8 @@ def _add_decimals(whole: Fraction, words: Sequence[str], at: int) -> tuple[Fract
 
 
 def _cardinal(words: Sequence[str]) -> tuple[int, int]:
-    """A whole number: words below a hundred, hundreds, and groups of thousands, each smaller than the one before."""
+    """Read a whole number: words below a hundred, hundreds, and groups of thousands, each smaller than the one
+    before."""
     if words[0].isdecimal():
         return (int(words[0]), 1) if len(words[0]) < 100 else (0, 0)
     if words[0] in _ARTICLES and len(words) > 1 and words[1] in SCALES:
@@ -465,7 +469,7 @@ def _fits(group: int, small: int, *, first: bool) -> bool:
 
 
 def _part(words: Sequence[str]) -> tuple[Fraction, int]:
-    """A fraction: half, a third, two thirds, five twenty-fourths."""
+    """Read a fraction: half, a third, two thirds, five twenty-fourths."""
     if words[:1] == ["half"]:
         return Fraction(1, 2), 1
     above, used = (1, 1) if words[0] in _ARTICLES else _cardinal(words)
@@ -543,7 +547,7 @@ def _worth(characters: str) -> Fraction | None:
 
 
 def _places(tokens: Sequence[str]) -> Fraction | None:
-    """A digit behind a place, without a zero, counts the next one: 一百二 is 120, 一百零二 is 102."""
+    """Add up digits and places. A last digit without a zero counts the next place: 一百二 is 120, 一百零二 is 102."""
     total, digit, place = Fraction(0), None, 1
     for token in tokens:
         if token in _PLACES:
@@ -577,7 +581,7 @@ MOST_CALLS = 50
 
 
 def remove_calls(text: str) -> str:
-    """`text` with calls of known functions in LaTeX."""
+    """Return `text` with calls of known functions in LaTeX."""
     calls = list(_CALL.finditer(text))
     for call in reversed(calls if len(calls) <= MOST_CALLS else []):  # inner calls follow the outer ones
         arguments, end = _arguments(text, call.end())
@@ -590,7 +594,7 @@ def remove_calls(text: str) -> str:
 
 
 def _arguments(text: str, start: int) -> tuple[list[str], int]:
-    """The arguments of a call whose bracket opens before `start`, and where it ends; none if it never closes."""
+    """Return the arguments of a call whose bracket opens before `start`, and where it ends; none if it never closes."""
     depth, found, begin = 0, [], start
     for mark in _BRACKET.finditer(text, start):
         if depth == 0 and mark[0] in ",)":

@@ -132,7 +132,7 @@ _JOINING = re.compile(
 
 
 def tokens(formula: str, *, tex: bool = True) -> list[Token]:
-    """The tokens of one formula. `tex`: `^12` is TeX's, which raises the 1 only; else all of it is raised.
+    """Return the tokens of one formula. `tex`: `^12` is TeX's, which raises the 1 only; else all of it is raised.
 
     Takes time in proportion to the formula's length, and raises nothing.
     """
@@ -178,7 +178,7 @@ class _Scanner:
         return self._sign(here)
 
     def _take(self, end: int, token: Token | None) -> Token | None:
-        """`token`, which ends at `end`; it was an argument if one was pending."""
+        """Return `token`, which ends at `end`, and count it as a pending argument."""
         self._at = end
         if token is not None and token.kind is not Kind.OPEN:
             self._pending = max(0, self._pending - 1)
@@ -196,7 +196,7 @@ class _Scanner:
         return self._read_base(match.end(), match[0])
 
     def _read_base(self, end: int, digits: str) -> Token:
-        """The number, in the base that its subscript names."""
+        """Return the number, in the base that its subscript names."""
         subscript = _SUBSCRIPT.match(self._text, end)
         self._pending = max(0, self._pending - 1)
         self._at = subscript.end() if subscript else end
@@ -252,7 +252,7 @@ class _Scanner:
         return token
 
     def _words(self, match: re.Match[str]) -> Token | None:
-        """The text of `\\text{...}`; of a colour or an alignment, nothing."""
+        """Return the text of `\\text{...}`; of a colour or an alignment, nothing."""
         words = _WORDS.match(self._text, match.end())
         if words is None:
             return self._take(match.end(), Token(Kind.STRANGE, match[0]))
@@ -264,7 +264,7 @@ class _Scanner:
 
 
 def _read_word(words: str) -> Token | None:
-    """A unit or a name; what joins statements ends one."""
+    """Return a unit or a name; None for words that join statements."""
     stripped = words.strip()
     if not stripped:
         return None
@@ -431,7 +431,7 @@ class _ExpressionParser:
         return found
 
     def _unit(self, name: str) -> Expression:
-        """A unit with its own power: 24 cm^2 is not the square of 24 cm."""
+        """Apply a power to a unit: 24 cm^2 is not the square of 24 cm."""
         unit = Symbol(name, unit=True)
         if not self._is_operator("^"):
             return unit
@@ -467,7 +467,7 @@ class _ExpressionParser:
                 raise Unread(f"no expression begins with {token.text!r}")
 
     def _number(self, token: Token) -> Expression:
-        """A number, or a mixed one: 8 1/3."""
+        """Read a number, or a mixed number: 8 1/3."""
         number = Number(token.value, token.places)
         if token.places is not None or not self._is(Kind.COMMAND, "frac"):
             return number
@@ -547,7 +547,7 @@ LARGEST_POWER = 24
 
 
 def symbolic(expression: Expression, *, angle: bool = False) -> "Expr":
-    """The expression for SymPy; `angle`: inside a trigonometric function, where degrees are not mere numbers.
+    """Return the expression for SymPy; `angle`: inside a trigonometric function, where degrees are not mere numbers.
 
     Raises:
         Unsuitable: see there.
@@ -607,7 +607,7 @@ def _operations() -> Mapping[str, Callable[..., Any]]:
 
 
 def _root(degree: "Expr", value: "Expr") -> "Expr":
-    """Of a negative number an odd root is the real one, as schools have it."""
+    """Return the root; for a negative number and an odd degree the real one, as taught at school."""
     from sympy import Integer, real_root, root
 
     odd = isinstance(degree, Integer) and degree % 2 == 1

@@ -91,7 +91,7 @@ def library_verdict(answer: str, gold: str) -> bool | None:
 
 
 def expressions(text: str) -> list[Expression]:
-    """All that the text may mean in the project's own grammar; none if it is not of that grammar."""
+    """Return all readings of the text in the project's own grammar; empty if it does not follow it."""
     try:
         return readings(tokens(text))
     except _CANNOT:
@@ -134,7 +134,7 @@ def _equal_numbers(answer: str, gold: str) -> bool | None:
 
 
 def _compare_expressions(answer: Expression, gold: Expression, written: str, *, applied: bool) -> bool | None:
-    """`applied`: a name may be a function's, f(x) no product."""
+    """Compare two expressions. `applied`: a name may be a function's, so f(x) need not be a product."""
     names = {part for side in (answer, gold) for part in parts(side) if isinstance(part, Symbol)}
     variables = sorted({name.name for name in names} - CONSTANTS.keys())
     operations = _operations(answer) | _operations(gold)
@@ -209,7 +209,7 @@ def _unless_it_differs(one: Expression, other: Expression, names: Sequence[str])
 
 
 def _substitute(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
-    """The expression where the names have `values`."""
+    """Return the expression where the names have `values`."""
     if isinstance(expression, Symbol):
         return Number(values[expression.name]) if expression.name in values else expression
     if isinstance(expression, Number):
@@ -228,7 +228,7 @@ def _rounds_to(number: Expression, gold: str) -> bool:
 
 
 def _replace_decimals(text: str) -> str:
-    """Decimals as fractions, which Math-Verify does not round."""
+    """Replace decimals by fractions, which Math-Verify does not round."""
     return _DECIMAL.sub(lambda match: rf"\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}", text)
 
 
@@ -259,7 +259,7 @@ _LOWEST, _HIGHEST = _Edge(float("-inf"), 1, "-" + INFINITY), _Edge(float("inf"),
 
 
 def read_reals(found: Shape) -> Reals | None:
-    """The shape as a set of numbers, if it can be one."""
+    """Return the shape as a set of numbers, if it can be one."""
     if isinstance(found, Reals):
         return found
     if isinstance(found, Finite):
@@ -274,7 +274,7 @@ def read_reals(found: Shape) -> Reals | None:
 
 
 def sort_intervals(found: Reals) -> Reals:
-    """The same set of as few intervals as it has, the lowest first.
+    """Return the same set with as few intervals as possible, the lowest first.
 
     Raises:
         Unordered: it has none.
@@ -292,7 +292,6 @@ def union(one: Reals, other: Reals) -> Reals:
 
 
 def intersection(one: Reals, other: Reals) -> Reals:
-    """Return the intersection."""
     return _reals(_both(_pieces(one), _pieces(other)), one.name or other.name)
 
 
@@ -338,7 +337,7 @@ _ORDER = cmp_to_key(_compare_edges)
 
 
 def _merge_pieces(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """Pieces that overlap or touch as one."""
+    """Merge pieces that overlap or touch."""
     found: list[_Piece] = []
     for low, high in sorted(pieces, key=lambda piece: _ORDER(piece[0])):
         order = compare_numbers(low.at, found[-1][1].at) if found else 1
@@ -413,7 +412,7 @@ def _operations(expression: Expression) -> set[str]:
 
 
 def _tally(expression: Expression) -> Counter[str]:
-    """How often each factor occurs, in the spelling of SymPy; the numbers as one factor."""
+    """Count each factor, in the spelling of SymPy; the numbers are one factor."""
     from sympy import Integer, expand
 
     number, counted = Integer(1), Counter[str]()

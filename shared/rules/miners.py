@@ -7,7 +7,8 @@ from shared.rules.graph import Graph
 
 
 def mine(graph: Graph, relation: str, mining: Mining) -> tuple[Rule, ...]:
-    """The rules whose head is of `relation`, the surest first; graph and limits alone determine them and their order.
+    """Return the rules whose head is of `relation`, the surest first; only graph and limits determine them and their
+    order.
 
     Raises:
         ValueError: the graph has no such relation, or no times and the miner needs them.

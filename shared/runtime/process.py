@@ -147,7 +147,6 @@ class ForkedWorker:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.tools.database.close()
         await self.tools.guards.close()
         await self._redis.aclose()

@@ -174,7 +174,6 @@ class Database:
             await connection.rollback()
 
     async def close(self) -> None:
-        """Close every connection."""
         await self.engine.dispose()
 
 

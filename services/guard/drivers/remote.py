@@ -90,7 +90,6 @@ class RemoteDriver(Driver):
         )
 
     async def start(self, parallel: int | None = None) -> "RemoteServer":  # noqa: ARG002 - its slots are not ours
-        """Return the endpoint."""
         stated = self._stated or await self._read_statement()
         chat = OpenAICompatible(
             self._url, model=self._name, api_key=self._key, timeout_s=self._model.call_timeout_s,

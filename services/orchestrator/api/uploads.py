@@ -126,7 +126,6 @@ class Upload:
 
     @asynccontextmanager
     async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
-        """Read items."""
         names = tables.choose_columns(Columns(UPLOADED, self.pairs))
         async with spool(self._request, self._limits) as file, self._open_rows(file, names) as found:
             yield self._make_reader(found, lambda line, _: items.read(line), datasets.question_id)

@@ -250,7 +250,6 @@ async def resume(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 
 @page(router, "/jobs/{job}/cancel", Scope.SUBMIT, method="POST")
 async def cancel(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """Cancels the job."""
     await api_jobs.cancel(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 

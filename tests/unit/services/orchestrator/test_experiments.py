@@ -298,7 +298,7 @@ def test_without_a_grid_there_is_a_cell_for_every_variant_with_the_seed_that_it_
         ({"variants": [{"name": "x", "pipeline": "dens"}]}, "`variants.x`: `pipeline`: no pipeline 'dens'", "pipeline"),
         ({"variants": [GATE_VARIANT, GATE_VARIANT]}, "`variants`: 'gate' is given twice", "its own name"),
         ({"datasets": [{"dataset": "d"}, {"dataset": "d"}]}, "`datasets`: 'd (None)' is given twice", "leave one out"),
-        ({"baseline": "nobody"}, "`baseline`: no variant 'nobody'", "use one of `variants`: gate"),
+        ({"baseline": "nobody"}, "`baseline`: unknown variant 'nobody'", "use one of `variants`: gate"),
         ({"grid": {"rrf_weight": [0], "quality_weight": [0]}}, "`grid`: no cell can run: " + WITHOUT_RATIO, "not 0"),
     ],
 )
