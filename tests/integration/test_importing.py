@@ -79,7 +79,7 @@ async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_ab
     said = (await api.http.get("/jobs/theirs/samples/0")).text
     assert "How it was made is not known" in said
     assert "The file says: 1.5 s, ? + 7 tokens." in said
-    assert "There was no search" not in said
+    assert "No search was made" not in said
     assert "its prompt is unknown" in (await api.http.get("/jobs/theirs/samples/2")).text
     bare = (await api.http.get("/jobs/theirs/samples/1")).text
     assert ("The file says" in bare, "<script>alert" in bare) == (False, False)

@@ -266,7 +266,7 @@ async def test_a_prompt_is_tried_on_three_questions(api: Api, database: Database
     await finished(database)
     page = await text(api, trial)
     assert 'http-equiv="refresh"' not in page
-    assert page.count("Prompt as it was sent") == 3
+    assert page.count("Prompt as sent") == 3
     assert "Briefly: What is 2 plus 2?" in page
     assert "What is 3 plus 3?" not in page
     assert await rows(database, "SELECT total FROM jobs") == [(3,)]
