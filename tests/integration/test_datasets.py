@@ -250,7 +250,9 @@ async def test_a_job_whose_quality_can_reorder_nothing_is_told(api: Api, databas
     await furnish(database)
     words = {"grading": {"grader": "text"}, "rerank": {"floor": 0}, "rated": None}
     (warning,) = (await api.job("mathrag-gate", params=words))["warnings"]
-    assert warning.startswith("quality reorders nothing: 'mathrag-gate' rates one document (`rated`), and there is no")
+    assert warning.startswith(
+        "quality reorders nothing: 'mathrag-gate' rates one document (`rated`), without a relevance"
+    )
     assert "use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`" in warning
     for params in ({**words, "context_size": 2}, {"grading": {"grader": "math"}}):
         assert "warnings" not in await api.job("mathrag-gate", params=params)
@@ -451,7 +453,7 @@ async def test_a_bank_that_is_being_mined_has_no_rules_yet(graph_api: Api) -> No
     body = {"name": "bank", "graph": "g", "mining": {"miner": "tlogic"}}
     assert (await graph_api.http.post("/v1/rules", json=body)).status_code == 202
     reply = await make(graph_api, rules="bank")
-    assert (reply.status_code, reply.json()["hint"]) == (409, "wait for it")
+    assert (reply.status_code, reply.json()["hint"]) == (409, "wait until mining has ended")
 
 
 async def test_uploaded_items_name_their_relation(graph_api: Api) -> None:
@@ -533,7 +535,7 @@ async def test_what_cannot_be_exported_is_refused_with_the_reason(mined_api: Api
     await mined_api.upload("datasets", "plain", [{"question": "1 + 1?", "answer": "2"}])
     await send(mined_api, "/v1/datasets/from-graph", "p0\tmet\tq5\n", name="unled", graph="g", limit="1")
     for dataset, query, status, said in (
-        ("led", {"rules": "other"}, 409, "another bank than 'other'"),
+        ("led", {"rules": "other"}, 409, "another rule bank than 'other'"),
         ("led", {"rules": "none"}, 404, "no rule bank 'none'"),
         ("none", {}, 404, "no dataset 'none'"),
         ("led", {"graph": "none"}, 404, "no graph 'none'"),

@@ -98,7 +98,7 @@ async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_pa
     file.write_bytes(b"GGUF another")
     changed = await looked()
     assert not changed.ok
-    assert "is not the one that was registered" in changed.detail
+    assert "reports another model than the registered one" in changed.detail
     assert changed.fix.startswith("put the old one back")
     file.unlink()
     assert "m.gguf" in (await looked()).detail
@@ -116,7 +116,7 @@ async def test_a_guard_finds_a_tag_that_was_created_again(database: Database) ->
         double.pull("judge:1b", "v2")
         found = await app_module.check_model("m", settings, drivers, database)
     assert not found.ok
-    assert "is not the one that was registered" in found.detail
+    assert "reports another model than the registered one" in found.detail
 
 
 @pytest.fixture

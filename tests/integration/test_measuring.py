@@ -86,7 +86,7 @@ async def test_an_import_is_measured_by_the_documents_of_its_file(api: Api, data
     assert shown == ["Zero is even.", "Nothing else."]
     assert await check(database, reply.json()["id"]) == []
     page = (await api.http.get("/jobs/theirs/samples/0")).text
-    assert "its documents are those of the file" in page
+    assert "Its documents are those of the file" in page
     assert "Nothing else." in page
 
 

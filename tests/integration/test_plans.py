@@ -439,7 +439,7 @@ async def test_a_question_that_makes_no_sense_is_refused(planning_api: Api, subt
         ({}, "neither `job` nor `models`"),
         ({"models": [{"role": "judge"}]}, "`preset` or a `shape`"),
         ({"models": [{"role": "judge", "preset": "gpt-2"}]}, "unknown preset 'gpt-2'"),
-        ({"models": [{"role": "judge", "preset": "qwen2.5-7b", "quantisation": "q9"}]}, "has no 'q9'"),
+        ({"models": [{"role": "judge", "preset": "qwen2.5-7b", "quantisation": "q9"}]}, "is not available as 'q9'"),
         ({**WHAT_IF, "devices": [{"budget_mib": 9}, {"budget_mib": 9}]}, "two have the same `id`"),
         (
             {**WHAT_IF, "devices": [{"budget_mib": 9}, {"id": "cpu:0", "budget_mib": 9}]},

@@ -208,7 +208,11 @@ async def test_a_dataset_may_declare_a_plugins_grader_which_its_jobs_pin(
 @pytest.mark.parametrize(
     ("name", "source", "said"),
     [
-        ("own", marking("own", "return None").replace('EXTRACTS["final"]', "print"), "its `extract` is a function of"),
+        (
+            "own",
+            marking("own", "return None").replace('EXTRACTS["final"]', "print"),
+            "its `extract` is its own function",
+        ),
         ("other", marking("another", "return None"), "it is called 'another', its entry point 'other'"),
         ("none", "GRADER = print", "it is not a grader"),
         ("math", marking("math", "return None"), "is shipped with this program"),

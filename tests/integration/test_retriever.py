@@ -397,7 +397,7 @@ async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
         return made
 
     monkeypatch.setattr(builds, "make_index", replaced)
-    with pytest.raises(Conflict, match="deleted or replaced while it was indexed"):
+    with pytest.raises(Conflict, match="deleted or replaced while it was being indexed"):
         await builds.build_corpus(database, settings.data_dir, [Bm25()], BuildQueue(), corpus)
     assert [row.sparse_index for row in await rows(database, "SELECT sparse_index FROM corpora")] == [None]
 
