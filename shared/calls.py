@@ -37,11 +37,11 @@ GraderName = Annotated[str, msgspec.Meta(pattern="^([a-z][a-z0-9-]{0,40})?$")]
 """Name of a grader (`shared/rag/grading.py`), including plug-ins; "": the dataset's grader, or `math` if it declares
 none."""
 MATHEMATICAL = ("math", "math-dataset", "last-number")
-"""Graders that compare answers as mathematics, and give the strict verdict beside their own."""
+"""Graders that compare answers as mathematics, and also give the strict verdict."""
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an item says about right answers in addition to its gold answer."""
+    """Data of an item about right answers, in addition to its gold answer."""
 
     golds: tuple[str, ...] = ()
     """Other gold answers: an answer that matches any of them is right."""
@@ -171,7 +171,7 @@ Duplicates = Literal["same-answer", "same-text", "off", "same-words"]
 
 `same-text`: documents whose problem is the same text but for spelling, blanks and formatting. `same-answer`: also those
 with the same mathematics, almost the same words, and the gold answer, where that is known. `same-words`: those with
-almost the same words, whatever their numbers and answers (the rule of release 0.1).
+almost the same words, regardless of their numbers and answers (the rule of release 0.1).
 """
 RELEASE_0_1: Duplicates = "same-words"
 
@@ -262,7 +262,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
 
 class Converse(msgspec.Struct, frozen=True, kw_only=True, tag="converse"):
-    """Let the generator answer a conversation as it is, without a template."""
+    """Let the generator answer a conversation without a template."""
 
     messages: tuple[Message, ...]
     """Messages of the conversation; the last one is the user's."""
@@ -370,10 +370,10 @@ MOST_SLOTS = 32_767
 """Maximum number of calls that a pipeline may wait for at once, and of its waits: slots and positions are stored as
 smallint."""
 Yielded = Call | Sequence[Call]
-"""What a pipeline yields: one call, or several that run in parallel. It receives one reply, or a list of replies in
-order."""
+"""The type that a pipeline yields: one call, or several that run in parallel. It receives one reply, or a list of
+replies in order."""
 
-# A call as it is hashed, stored and executed.
+# The form of a call that is hashed, stored and executed.
 #
 # A request has everything that determines the reply and nothing else: texts by hash, no database ids, no job.
 
@@ -468,7 +468,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of one call: a model's answer as a driver returns it, or why there is none."""
+    """The result of one call: a model's answer as a driver returns it, or the reason why it is missing."""
 
     text: str = ""
     tokens: tuple[replies.Token, ...] = ()

@@ -1,4 +1,4 @@
-"""Connect a model: find what this machine has, describe it as settings, and write them into the settings file."""
+"""Connect a model: find the models on this machine, describe it as settings, and write them into the settings file."""
 
 import asyncio
 import math
@@ -29,7 +29,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 CONTEXT, SLOTS = 4096, 4
 """Tokens of each slot, and slots, of a connected model: some five documents with a question and an answer."""
 BUDGET_STEP_MIB = 64
-CHOOSE = "`mathrag model connect` lists what can be connected"
+CHOOSE = "`mathrag model connect` lists the models that can be connected"
 QUERY_S = 5.0
 MOST_FILES, MOST_FOLDERS, DEEPEST = 100, 2_000, 4
 """Limits of a search for files; `DEEPEST` counts folders below where it starts. Hugging Face keeps files 3 deep."""
@@ -95,13 +95,13 @@ async def describe_model(
     its models), a GGUF file, or a tag of the Ollama server at `ollama_url`.
 
     Raises:
-        Invalid: there is no such model, or it is not clear which.
+        Invalid: the model does not exist, or it is not clear which.
         Unavailable: the server does not answer.
     """
     if what.startswith(("http://", "https://")):
         return await _describe_served(what.rstrip("/"), served, api_key_env)
     if served is not None or api_key_env is not None:
-        raise Invalid(f"{what!r} is no address, so it has neither `model` nor `api_key_env`", hint="leave them out")
+        raise Invalid(f"{what!r} is not an address, so `model` and `api_key_env` do not apply", hint="leave them out")
     if what.endswith(".gguf") or ("/" in what and await asyncio.to_thread(os.path.exists, what)):
         return await asyncio.to_thread(_describe_file, what)
     return await _describe_pulled(what, ollama_url)
@@ -111,9 +111,11 @@ async def _describe_served(url: str, served: str | None, api_key_env: str | None
     try:
         check_url(url)
     except ValueError as error:
-        raise Invalid(str(error), hint="name a key's environment variable by `api_key_env`") from error
+        raise Invalid(str(error), hint="name the environment variable of the key in `api_key_env`") from error
     if found := await find_ollama(url):
-        raise Invalid(f"{found} is Ollama, whose /v1 silently cuts prompts", hint="name the model by its tag instead")
+        raise Invalid(
+            f"{found} is Ollama, whose /v1 silently truncates prompts", hint="name the model by its tag instead"
+        )
     try:
         async with httpx2.AsyncClient(
             timeout=QUERY_S, trust_env=False, headers=authorization(read_key(api_key_env))
@@ -123,12 +125,12 @@ async def _describe_served(url: str, served: str | None, api_key_env: str | None
             names = [str(each["id"]) for each in reply.json()["data"]]
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         problem = f"no OpenAI-compatible server answers at {url}: {error or type(error).__name__}"
-        raise Unavailable(problem, hint="the address ends in /v1 as a rule; a key is named by `api_key_env`") from error
+        raise Unavailable(problem, hint="the address usually ends in /v1; `api_key_env` names a key") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise Invalid(f"{url}/models does not list models", hint="the address ends in /v1 as a rule") from error
+        raise Invalid(f"{url}/models does not list models", hint="the address usually ends in /v1") from error
     name = served or (names[0] if len(names) == 1 else None)
     if name not in names:
-        problem = f"{url} has no model {served!r}" if served else f"{url} has {len(names)} models, so name one of them"
+        problem = f"{url} has no model {served!r}" if served else f"{url} has {len(names)} models; name one of them"
         raise Invalid(problem, hint=make_hint(served or "", names, f"it has {', '.join(names[:20]) or 'none'}"))
     fields: dict[str, Any] = {"driver": "remote", "url": url, "parallel": SLOTS}
     return NewModel(name=name, fields=fields | ({"api_key_env": api_key_env} if api_key_env else {}))
@@ -139,7 +141,7 @@ def _describe_file(what: str) -> NewModel:
     try:
         architecture = metadata.read_gguf_architecture(path)
     except (OSError, MetadataError) as error:
-        raise Invalid(f"{path} is no GGUF file of a language model: {error}", hint=CHOOSE) from error
+        raise Invalid(f"{path} is not the GGUF file of a language model: {error}", hint=CHOOSE) from error
     fields: dict[str, Any] = {"driver": "process", "path": str(path), "threads": os.cpu_count() or 1}
     if shutil.which("llama-server"):  # may be built for the GPU; the shipped one is not
         fields["server"] = "llama.cpp"
@@ -153,12 +155,12 @@ async def _describe_pulled(tag: str, url: str) -> NewModel:
             pulled = await api.require_pulled(tag)
             shown = await api.show(tag)
         except OllamaFailed as failed:
-            hint = "or name a GGUF file, or an address"
+            hint = "or name a GGUF file or an address instead"
             raise Unavailable(str(failed), hint=hint) from failed
     fields = {"driver": "ollama"} if url == DEFAULT_URL else {"driver": "ollama", "url": url}
     try:
         architecture = metadata.parse_architecture(shown, pulled.size)
-    except MetadataError:  # then nobody knows what it needs until it is loaded
+    except MetadataError:  # its memory is unknown until it is loaded
         return NewModel(name=pulled.name, fields={**fields, "context": CONTEXT, "parallel": SLOTS})
     return _size_model(pulled.name, fields, architecture)
 
@@ -174,7 +176,7 @@ def _size_model(name: str, fields: dict[str, Any], architecture: Architecture) -
 
 def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Settings) -> str:
     """Return the settings file `text` with the model, which answers `roles` from now on. `settings` are those that hold
-    now. Everything else in the file stays as it is, comments included.
+    now. Everything else in the file is kept unchanged, comments included.
 
     The device's budget grows where the model would not fit.
 
@@ -186,7 +188,7 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
     models = before.get("models")
     roles = tuple(roles)
     if new.name in settings.models and (models or {}).get(new.name) != new.fields:
-        raise Conflict(f"a model {new.name!r} is configured already", hint="remove it from `models` first")
+        raise Conflict(f"model {new.name!r} is already configured", hint="remove it from `models` first")
     changes: list[tuple[tuple[str, ...], Any]] = []
     if models is None:  # naming any model leaves out the shipped ones, which the other roles need
         kept = {name for role, name in settings.roles.items() if role not in roles}
@@ -196,7 +198,7 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
             if name in kept
         ]
     changes.append((("models", new.name), new.fields))
-    # Roles replace each other as a whole, too.
+    # Roles replace each other as a whole as well.
     answering = {**settings.roles, **dict.fromkeys(roles, new.name)}
     changes += [(("roles", role), name) for role, name in answering.items()]
     if new.mib > settings.device.models_mib:
@@ -209,7 +211,7 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
         text = set_value(text, path, value)
     if yaml.safe_load(text) != wanted:
         lines = _dump({path[0]: wanted[path[0]] for path, _ in changes}, flow=None)
-        raise Invalid("the settings file has a form that cannot be changed here", hint=f"write there:\n{lines}")
+        raise Invalid("the settings file cannot be changed automatically", hint=f"add this by hand:\n{lines}")
     return text
 
 
@@ -219,7 +221,7 @@ def _merge(values: dict[str, Any], path: Sequence[str], value: Any) -> dict[str,
 
 
 def read_settings(file: Path) -> str:
-    """Read the settings file; empty if there is none."""
+    """Read the settings file; empty if the file does not exist."""
     return file.read_text("utf-8") if file.is_file() else ""
 
 
@@ -235,7 +237,7 @@ def write_settings(file: Path, text: str) -> None:
 
 
 def set_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return a YAML mapping with `value` at `path`; the rest of the text, comments included, stays as it is."""
+    """Return a YAML mapping with `value` at `path`; the rest of the text, comments included, is kept unchanged."""
     node, depth, above = yaml.compose(text), 0, None
     whole = text.rstrip("\n") + "\n" if text else ""
     if node is None:

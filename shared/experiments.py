@@ -1,4 +1,4 @@
-"""An experiment as it is submitted: the body of a request, or a YAML file with the same fields."""
+"""A submitted experiment: the body of a request, or a YAML file with the same fields."""
 
 from typing import Annotated, Any, Literal
 

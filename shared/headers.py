@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # the command line imports neither before it sends a request
 
 
 def authorization(key: str) -> dict[str, str]:
-    """Return the header `Authorization: Bearer KEY`; empty if there is no key."""
+    """Return the header `Authorization: Bearer KEY`; empty without a key."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -20,7 +20,7 @@ def key_of(header: str) -> str | None:
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the headers that propagate the current span; without tracing there are none."""
+    """Return the headers that propagate the current span; empty without tracing."""
     headers: dict[str, str] = {}
     _propagator().inject(headers)
     return headers

@@ -1,4 +1,4 @@
-"""Checks of what a configuration names: models, Ollama and retrieval.
+"""Check the models, the Ollama servers and the retrieval of a configuration.
 
 `mathrag doctor` has several services run them, each with its own settings and on its own machine.
 """
@@ -30,7 +30,7 @@ EXPECTED_ERRORS = (NotReady, MathragError, SQLAlchemyError, OSError, RedisError,
 
 
 async def run_check(name: str, check: Awaitable[str], *, fix: str) -> Check:
-    """Run a check; `fix` is the advice for errors that bring none of their own."""
+    """Run a check; `fix` is the advice for errors without their own."""
     try:
         return Check(name=name, ok=True, detail=await check)
     except EXPECTED_ERRORS as error:

@@ -1,4 +1,4 @@
-"""Parameters of jobs and experiments, with their defaults, bounds and texts."""
+"""Parameters of jobs and experiments, with their defaults and bounds."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,8 +11,8 @@ from shared.shapes import METRIC_NAME
 
 
 class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for each
-    rule."""
+    """Rule-guided retrieval and answering (seed document 002). The only number that the authors
+    give is 10 documents for each rule."""
 
     most: Annotated[int, msgspec.Meta(ge=0, le=20)] = 5
     """Maximum number of rules for a question; 0 uses no rules."""
@@ -21,8 +21,8 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     support: Count = 20
     """Minimum support of a rule. Rules with less support often have a high confidence but rarely hold."""
     order: Literal["best", "worst", "random"] = "best"
-    """`best`: the most certain rules of the relation; `worst`: the least certain; `random`: any rules of the bank. The
-    last two are for ablations."""
+    """Which rules are chosen. `best`: the most certain rules of the relation; `worst`: the least certain ones;
+    `random`: any rules of the bank. Use the last two for ablations."""
     use: Literal["both", "retrieval", "generation"] = "both"
     """Use of the rules: in searches, in the prompt, or in both."""
     index: Literal["dense", "sparse", "both"] = "both"
@@ -45,7 +45,7 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Number of documents per rule in the union (the best k of each rule), at most `candidates`. With 0, rules
     take turns until `candidates` documents are reached."""
     phrases: str = ""
-    """SHA-256 of the relation phrases of the corpus's graph; set at submission."""
+    """SHA-256 of the relation phrases of the corpus's graph. Submission sets it."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
     """How the judge model samples when it names the relation or rewrites a query."""
 
@@ -63,7 +63,7 @@ MOST_REPEATS = 1000
 
 
 class DenseParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Searches by vectors (seed document 003)."""
+    """Search by vectors (seed document 003)."""
 
     threshold: float | None = None
     """Cosine similarity below which documents are removed from dense lists (docs/how-to/retrieval.md#least-similarity);
@@ -71,7 +71,8 @@ class DenseParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How lists are fused. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al. 2009)."""
+    """Fusion of the dense and the sparse list. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al.
+    2009)."""
 
     method: Literal["rrf", "weighted"] = "rrf"
     """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
@@ -94,12 +95,12 @@ class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Query enhancement (seed document 001). Each part is optional, and has a fallback."""
+    """Query enhancement (seed document 001). Each part is optional and has a fallback."""
 
     synonyms: bool = True
     """Whether synonyms of the question's terms are also searched for."""
     correct: bool = True
-    """Whether misspelt words are corrected."""
+    """Whether misspelt words of the question are corrected."""
     rewrite: bool = True
     """Whether the judge model rewrites the question."""
     shown: Annotated[int, msgspec.Meta(ge=0, le=20)] = 0
@@ -118,11 +119,11 @@ class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 RelevanceSource = Literal["auto", "reranker", "yes-no", "rating"]
-"""What tells how relevant a document is to a question."""
+"""Source of the relevance of a document to a question."""
 
 
 class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reranking by relevance to the question, and what its probabilities decide (seed documents 001 and 003)."""
+    """Reranking by relevance to the question, and the decisions that depend on it (seed documents 001 and 003)."""
 
     enabled: bool = True
     """Whether documents are reranked."""
@@ -134,7 +135,8 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     threshold: Share = 0.4
     """Probability below which documents are dropped (001: 0.4)."""
     refuse: bool = False
-    """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
+    """Whether a question is refused if no document reaches the threshold. If this is false, the best documents are
+    kept."""
     tested: bool = False
     """Whether the judge model must pass a test before its floor is used: a job's first calls show whether it prefers a
     question's own documents to those of another question. It is set at submission together with the default floor, to
@@ -150,7 +152,7 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     enabled: bool = True
     """Whether documents are compressed."""
     ratio: Share = 0.7
-    """Share of the sentences' length that is kept."""
+    """Share of the length of the sentences that is kept."""
     tokens: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4000
     """Maximum length of the context, in estimated tokens."""
 
@@ -172,17 +174,17 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     upper: float | None = None
     """Score at and above which a list is correct; by default the evaluator's own."""
     lower: float | None = None
-    """Score below which a list is incorrect."""
+    """Score below which a list is incorrect; by default the evaluator's own threshold."""
     thresholds: Literal["fixed", "calibrated"] = "fixed"
     """`fixed`: use `upper` and `lower`; `calibrated`: use the thresholds that the lists of the job `calibrated_by` give
     for this evaluator (001: adaptive; docs/how-to/retrieval.md#calibration)."""
     calibrated_by: str = ""
-    """Name or id of a completed `crag` job, which is read once, at submission."""
+    """Name or id of a completed `crag` job. It is read once, at submission."""
     judged_by: str = ""
     """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`. By
     default the dataset's gold documents label them."""
     calibrated: Limits | None = None
-    """Calibrated values of `upper` and `lower`; set at submission, so that a job's thresholds never change."""
+    """Calibrated values of `upper` and `lower`. Submission sets them, so that a job's thresholds never change."""
     similarity: Limits | None = None
     """Thresholds of similarity for the corpus's embedder. By default they are set at submission if they are known, as
     for the shipped embeddings. Otherwise set or calibrate them, because without them every list is ambiguous by
@@ -192,7 +194,7 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
     """Maximum number of refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"
-    """How documents are cut into strips."""
+    """How documents are cut into strips (Yan et al. 2024)."""
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     """Number of strips kept from each corpus. With 0, `context_size` whole documents are kept, or else 6 strips."""
     order: Literal["found", "original", "score"] = "found"
@@ -201,7 +203,8 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     order with `found` and `original`. A reranker's probabilities always order the documents, and similarity never does.
     """
     fallback: str = ""
-    """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
+    """Name of the corpus that is searched if the lists of the first one are not good enough. By default no other corpus
+    is searched."""
 
 
 class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -216,7 +219,7 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     min_documents: Few = 2
     """Number of relevant documents that suffice."""
     k: Few = 3
-    """Number of documents of a page."""
+    """Number of documents in a page."""
     aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
     """Additional condition for a page: with `count` only the number of relevant documents decides. Otherwise a figure
     of the page must also reach `generate`: its mean (as in the code of document 004), its lowest or highest relevance,
@@ -239,7 +242,7 @@ class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Hypothetical documents (Gao et al. 2023)."""
 
     documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
-    """Number of hypothetical documents for each question; with 0 the pipeline equals `dense`."""
+    """Number of hypothetical documents for each question. With 0 the pipeline equals `dense`."""
     style: Literal["solution", "passage"] = "solution"
     """Kind of text: worked solutions, or passages."""
     decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
@@ -286,9 +289,9 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Calibration of the confidence gate; `tau` is from the MathRAG-Gate paper, section 3.3."""
 
     tau: float = 0.45
-    """Correlation above which rules replace the judge."""
+    """Correlation between rule scores and judge scores above which rules replace the judge."""
     items: int = 50
-    """Number of items for the calibration."""
+    """Number of items in the calibration."""
     top: int = 5
     """Number of documents taken from each item."""
     max_documents: int = 200
@@ -306,7 +309,7 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     labels: str = ""
     """Name of a label set whose calibrated values replace the judge's ratings (docs/how-to/labels.md#calibration)."""
     calibrated: JudgeCalibration | None = None
-    """The calibrated ratings; set at submission, so that later labels do not change a job."""
+    """The calibrated ratings. Submission sets them, so that later labels do not change a job."""
 
 
 class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -319,7 +322,7 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How answers are found in replies and graded, in the same way for every pipeline."""
+    """Extraction and grading of answers, in the same way for every pipeline."""
 
     grader: GraderName = ""
     """Name of the grader (docs/how-to/graders.md); by default the dataset's, or `math` if it declares none."""
@@ -409,16 +412,17 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Every parameter that a job may set (`--set gate.tau=0.3`), with the documented defaults."""
 
     candidates: int = 10
-    """Number of documents requested from each index, and kept after fusion."""
+    """Number of documents requested from each index and kept after fusion."""
     context_size: int = 1
-    """Maximum number of documents in the prompt, fewer if they do not fit
-    (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1; the paper uses
-    5."""
+    """Maximum number of documents in the prompt. The prompt has fewer if they do not fit
+    (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1 document; the
+    paper uses 5."""
     duplicates: Duplicates = "same-answer"
     """Near-duplicates of the question that searches leave out, because they would reveal its answer
     (docs/explanation/pipelines.md#retrieval)."""
     rrf_k: int = 60
-    """Constant of reciprocal rank fusion."""
+    """Constant k of reciprocal rank fusion: each list adds weight / (k + rank). Larger values make ranks count more
+    equally."""
     dense: DenseParams = DenseParams()
     fusion: FusionParams = FusionParams()
     enhance: EnhanceParams = EnhanceParams()
@@ -448,16 +452,17 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     anchors: dict[str, str] = {}
     """Values for the rubric of the judge: `anchors.negative` and `anchors.positive`."""
     seed: int = 0
-    """Seed that chooses the items of the calibration; it is not sent to a model."""
+    """Seed that chooses the items of the calibration. It is not sent to models."""
     rules: str = ""
-    """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
+    """Name of a rule bank (`mathrag rules list`). Its content is pinned at submission."""
     rulerag: RuleragParams = RuleragParams()
     mining: StoredMining | None = None
     """The miner and its limits; only for jobs of `mathrag rules mine`."""
 
 
 QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0.0}}
-"""Parameters of `mathrag-gate` as in the paper: quality reorders all candidates, and relevance is not asked for."""
+"""Parameters with which `mathrag-gate` works as in the paper: it reorders all candidates by quality, and does not ask
+for relevance."""
 DECODINGS = (
     "generate",
     "judge",
@@ -478,7 +483,7 @@ RANGES: dict[str, tuple[int, int]] = {
     **{f"{decoding}.temperature": (0, HOTTEST) for decoding in DECODINGS},
     **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS}, **dict.fromkeys(THRESHOLDS, (0, 1)),
 }  # fmt: skip
-"""Bounds of parameters; only new jobs are checked. A bound in a type would make stored jobs unreadable."""
+"""Bounds of parameters, which are checked for new jobs only. A bound in a type would make stored jobs unreadable."""
 REMOVED = frozenset({"verify"})
 """Groups of parameters of earlier releases, which stored jobs and configurations still have."""
 

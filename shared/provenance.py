@@ -19,7 +19,7 @@ from shared.storage.database import TERMINAL, Database, sql
 
 # Read the texts that a record's hashes stand for; each text is named by the SHA-256 of its bytes.
 
-# A cancelled sample has consumed no reply to what it waited for at its end.
+# A cancelled sample has consumed no reply to the calls that it waited for at its end.
 CALLS = sql("""
     SELECT t.sample_id, encode(c.key, 'hex') AS key, c.request, encode(sha256(a.reply), 'hex') AS hash, a.reply
     FROM samples s JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id

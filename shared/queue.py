@@ -96,7 +96,7 @@ class SteadyBroker(AMQP):  # type: ignore[misc]
 def celery_app(redis_url: str, tick_s: float) -> Celery:
     """Build the Celery application of workers and senders; `tick_s` is the longest that a worker works on a tick."""
     app = Celery("mathrag", broker=redis_url, amqp=SteadyBroker)
-    # A last resort, since every call has its own deadline. Without Redis a drain goes on while its lease is valid.
+    # A last resort, since every call has its own deadline. Without Redis a drain continues while its lease is valid.
     app.conf.update(CONFIGURATION, task_soft_time_limit=tick_s + 60, task_time_limit=tick_s + 90)
     return app
 

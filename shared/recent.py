@@ -12,7 +12,7 @@ class LruCache(Generic[V]):
     """An LRU cache of values that never change, for use in one event loop.
 
     It cannot be read in place: `find` returns a new dictionary, so that an eviction during an `await` cannot take away
-    what a request has found.
+    the results of a request.
     """
 
     def __init__(self, most: int, size: Callable[[V], int] = lambda _: 1) -> None:

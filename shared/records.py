@@ -26,7 +26,7 @@ class NamedContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job was to do, and with what code. It omits what may change later, such as name and rank."""
+    """The task of a job, and its code. It omits fields that may change later, such as name and rank."""
 
     job: str
     pipeline: str

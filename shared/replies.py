@@ -102,7 +102,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CorpusRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A document, and what the corpus says about it."""
+    """A document, and its data in the corpus."""
 
     external_id: str | None
     """Id in the upload; None if its lines have none, and the caller numbers them."""
@@ -141,7 +141,7 @@ class FailureKind(StrEnum):
 
 
 BOUNDS = frozenset({FailureKind.OUT_OF_MEMORY, FailureKind.MINER_TIMEOUT})
-"""Kinds that say that a limit in the settings is too low: an immediate retry would fail alike."""
+"""Kinds that say that a limit in the settings is too low: an immediate retry would fail again."""
 INFRASTRUCTURE = BOUNDS | {
     FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR, FailureKind.UNAVAILABLE,
 }  # fmt: skip
@@ -294,7 +294,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
 
 
 class Executed(msgspec.Struct, frozen=True, kw_only=True, tag="executed"):
-    """Reply to `Execute`: what the program assigned to `answer`, as LaTeX."""
+    """Reply to `Execute`: the program's value of `answer`, as LaTeX."""
 
     output: str
     """Value that the program assigned to `answer`, as LaTeX."""

@@ -45,7 +45,7 @@ class Lead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a question asks of a graph: the other end of the facts that one entity has of one relation.
+    """A question to a graph: the other end of the facts that one entity has of one relation.
 
     A question that was not made from a graph may name only its relation.
     """
@@ -296,16 +296,16 @@ class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The labelled sentences or documents, in order."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless there is a value in [0, 1], a reason why there is none, or failures with bounds."""
+        """Raise ValueError unless there is a value in [0, 1], a reason why it is missing, or failures with bounds."""
         if self.value is not None and not 0 <= self.value <= 1:
-            raise ValueError(f"the value of a metric lies from 0 to 1, and not at {self.value}")
+            raise ValueError(f"the value of a metric must be from 0 to 1, not {self.value}")
         if self.value is not None or self.not_applicable:
             if self.failures or (self.value is not None and self.not_applicable):
-                raise ValueError("a metric has a value, or a reason why it does not apply, or missing labels")
+                raise ValueError("a metric must have a value, or a reason why it does not apply, or missing labels")
         elif not self.failures:
-            raise ValueError("a metric without a value says why it does not apply, or which labels are missing")
+            raise ValueError("a metric without a value must say why it does not apply, or which labels are missing")
         elif self.low is None or self.high is None or not 0 <= self.low <= self.high <= 1:
-            raise ValueError(f"the bounds of a metric lie from 0 to 1, and not at {self.low} and {self.high}")
+            raise ValueError(f"the bounds of a metric must be from 0 to 1, not {self.low} and {self.high}")
 
 
 class ControlScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -354,7 +354,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenOutcome(Outcome, frozen=True, kw_only=True):
-    """What a pipeline returns to the runtime, which extracts the answer from the text for the job's grader."""
+    """The return value of a pipeline. The runtime extracts the answer from the text for the job's grader."""
 
     text: str
     """The generator's text."""
@@ -396,7 +396,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation for the generator, as it is, and how to sample."""
+    """A conversation for the generator without a template, and how to sample."""
 
     messages: tuple[Message, ...]
     decoding: Decoding
@@ -423,7 +423,7 @@ class Passages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Stored = Given | Conversation | Texts | Passages
-"""What may be stored for a sample when its job is submitted."""
+"""Data that may be stored for a sample when its job is submitted."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Settings of all services: devices, models, retrieval, limits and places."""
+"""Settings of all services: devices, models, retrieval, limits and folders."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def check_url(url: str | None) -> str | None:
     """Return `url` if it may be stored and shown.
 
     Raises:
-        ValueError: it is no HTTP URL, or holds a password.
+        ValueError: it is not an HTTP URL, or contains a password.
     """
     if url is not None and (urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc):
         raise ValueError("must be http:// or https:// without a password; set `api_key_env` for a key")
@@ -48,24 +48,26 @@ Url = Annotated[str, AfterValidator(check_url)]
 
 
 class SettingsGroup(BaseModel):
-    """Settings that belong together; an unknown one is refused."""
+    """A group of settings. Unknown settings are rejected."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class Embeddings(SettingsGroup):
-    """The embedder. Indexes of another embedder are refused, and must be built again."""
+    """The embedder. An index that another embedder built is rejected and must be built again."""
 
     kind: Literal["static", "openai", "ollama", "gguf", "sentence-transformers", "plugin"] = "static"
-    """`static`: the shipped table of token vectors; `openai`: a server with `/v1/embeddings`; `ollama`: an Ollama
-    server; `gguf`: a file, served by llama.cpp in the retriever; `sentence-transformers`: needs the extra `rerank`;
-    `plugin`: a plug-in (docs/how-to/plugins.md#kinds)."""
+    """Where vectors come from. `static`: the shipped table of token vectors; `openai`: a server with `/v1/embeddings`;
+    `ollama`: an Ollama server; `gguf`: a file that llama.cpp serves in the retriever; `sentence-transformers`: the
+    library of that name (extra `rerank`); `plugin`: a plug-in (docs/how-to/plugins.md#kinds). The default needs no
+    server and no GPU."""
     plugin: str = ""
     """`plugin`: name of the embedder."""
     options: dict[str, Any] = {}
     """`plugin`: options of the embedder; they are part of its identity."""
     path: Path | None = MODELS / "static-embeddings"
-    """`static`: folder; `gguf`: file; `sentence-transformers`: folder, unless `model` names one on the hub."""
+    """`static`: the folder of the model; `gguf`: the file; `sentence-transformers`: the folder, unless `model` names a
+    model on the hub."""
     url: Url | None = None
     """`openai`, `ollama`: base URL of the server."""
     model: str = ""
@@ -75,15 +77,15 @@ class Embeddings(SettingsGroup):
     api_key_env: str | None = None
     """Name of the environment variable with the API key."""
     query_prefix: str = ""
-    """Instruction before every question, such as bge's; documents have their own."""
+    """Instruction that is put before every question; bge models need one. Documents have their own prefix."""
     document_prefix: str = ""
-    """Instruction before every document."""
+    """Instruction that is put before every document."""
     max_chars: int = Field(default=0, ge=0)
-    """Length to which texts are cut, in characters; 0: never. `too_long` applies to what is still too long for the
-    model."""
+    """Length to which texts are cut, in characters; 0: texts are not cut. `too_long` applies to texts that are still
+    too long for the model."""
     too_long: Literal["refuse", "cut"] = "refuse"
-    """What happens to a text with more tokens than the model's context: it is refused, or truncated to the longest
-    beginning that fits (docs/how-to/retrieval.md#embedders)."""
+    """What happens to a text with more tokens than the model's context. `refuse`: the text is rejected; `cut`: it is
+    truncated to the longest beginning that fits (docs/how-to/retrieval.md#embedders)."""
     batch: int = Field(default=64, gt=0, le=4096)
     """Number of texts in one request."""
     cache: int = Field(default=10_000, ge=0)
@@ -114,24 +116,27 @@ class Dense(SettingsGroup):
     """The back end of dense indexes."""
 
     backend: Literal["flat", "hnsw", "ivf", "elasticsearch"] = "flat"
-    """`flat`: exact; `hnsw`, `ivf`: approximate, with FAISS; `elasticsearch`: kNN on a `dense_vector` field."""
+    """`flat`: exact search; `hnsw`, `ivf`: approximate search with FAISS; `elasticsearch`: kNN on a `dense_vector`
+    field."""
     neighbours: int = Field(default=32, ge=2, le=256)
-    """`hnsw`, `elasticsearch`: links of each node (M)."""
+    """`hnsw`, `elasticsearch`: number of links of each node (M)."""
     build: int = Field(default=200, ge=8, le=4096)
-    """`hnsw`, `elasticsearch`: candidates during the build (efConstruction)."""
+    """`hnsw`, `elasticsearch`: number of candidates during the build (efConstruction). More candidates make the build
+    slower and the search more exact."""
     search: int = Field(default=128, ge=1, le=10_000)
-    """`hnsw`, `elasticsearch`: candidates during a search (efSearch, num_candidates)."""
+    """`hnsw`, `elasticsearch`: number of candidates during a search (efSearch, num_candidates). More candidates make
+    the search slower and more exact."""
     lists: int = Field(default=0, ge=0)
-    """`ivf`: number of lists; 0: four times the square root of the number of documents, at most one list for 39
-    documents."""
+    """`ivf`: number of lists. 0: four times the square root of the number of documents, and at most one list for every
+    39 documents."""
     probes: int = Field(default=16, ge=1)
     """`ivf`: number of lists that a search reads."""
     gpu: Literal["auto", "never"] = "never"
-    """`auto`: search `flat` on the first GPU, if FAISS sees one (extra `gpu`) and `gpu_mib` is enough
-    (docs/how-to/retrieval.md#back-ends); `never`: on the CPU."""
+    """`auto`: backend `flat` searches on the first GPU if FAISS finds one (extra `gpu`) and `gpu_mib` is large enough
+    (docs/how-to/retrieval.md#back-ends); `never`: it searches on the CPU."""
     gpu_mib: int = Field(default=512, gt=0)
-    """Memory for CUDA's context, scratch memory and vectors, in MiB. Models have that much less of the device's budget,
-    whether it is used or not."""
+    """GPU memory for CUDA's context, scratch memory and vectors, in MiB. It is subtracted from the device's budget for
+    models, even while it is unused."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -144,14 +149,14 @@ class Sparse(SettingsGroup):
     """The back end of sparse indexes."""
 
     backend: Literal["bm25s", "elasticsearch"] = "bm25s"
-    """`bm25s`: in the retriever; `elasticsearch`: on the server of `elasticsearch`."""
+    """`bm25s`: the index is in the retriever; `elasticsearch`: it is on the server that `elasticsearch` configures."""
     k1: float = Field(default=1.2, ge=0, le=10)
-    """Term saturation of BM25."""
+    """Term saturation of BM25: the higher it is, the more a repeated term counts."""
     b: float = Field(default=0.75, ge=0, le=1)
-    """Length normalisation of BM25."""
+    """Length normalisation of BM25, from 0 (none) to 1 (full)."""
     chinese: Literal["auto", "jieba", "bigrams"] = "auto"
-    """How runs of Chinese are cut into terms: by `jieba` (extra `zh`) or into `bigrams`; `auto`: by jieba if it is
-    installed (docs/how-to/retrieval.md#chinese)."""
+    """How Chinese text is split into terms: by `jieba` (extra `zh`) or into `bigrams`; `auto`: by jieba if it is
+    installed, otherwise into bigrams (docs/how-to/retrieval.md#chinese)."""
 
 
 def check_server_url(url: str, source: str) -> None:
@@ -165,11 +170,11 @@ def check_server_url(url: str, source: str) -> None:
         complete = parts.scheme in ("http", "https") and parts.hostname and parts.port
     except ValueError as error:
         # Some of these errors repeat the value after a colon.
-        raise ValueError(f"{source} is no URL ({str(error).partition(':')[0]}); write {SERVER_URL}") from None
+        raise ValueError(f"{source} is not a URL ({str(error).partition(':')[0]}); write {SERVER_URL}") from None
     if not complete:
         raise ValueError(f"{source} needs http:// or https://, a host and a port: write {SERVER_URL}")
     if parts.query or parts.fragment or not _PRINTABLE.fullmatch(url):
-        raise ValueError(f"{source} must not hold `?`, `#`, a blank or a control character: write {SERVER_URL}")
+        raise ValueError(f"{source} must not contain `?`, `#`, a space or a control character: write {SERVER_URL}")
 
 
 def check_key(key: str) -> str:
@@ -179,7 +184,7 @@ def check_key(key: str) -> str:
         ValueError: it holds a blank, a line break or another character that is not printable ASCII.
     """
     if key and not _PRINTABLE.fullmatch(key):
-        raise ValueError("must be one word of printable ASCII: remove blanks and line breaks, also at the end")
+        raise ValueError("must be one word of printable ASCII: remove spaces and line breaks, also at the end")
     return key
 
 
@@ -187,34 +192,34 @@ VectorGraph = Literal["hnsw", "int8_hnsw", "bbq_hnsw"]
 
 
 class Elasticsearch(SettingsGroup):
-    """The server of the back ends `elasticsearch`."""
+    """The Elasticsearch server for the back ends `elasticsearch`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     url: Secret = Field(default="", examples=["https://search.example.org:9200"])
-    """Base URL of the server; by default ELASTICSEARCH_URL."""
+    """Base URL of the server; by default the environment variable ELASTICSEARCH_URL."""
     urls: tuple[Hidden, ...] = Field(default=(), repr=False)
-    """In place of `url`: base URLs of several nodes of a cluster, such as `[https://es1:9200, https://es2:9200]`.
-    Requests go to each in turn, and to the others while one is away."""
+    """Base URLs of several nodes of a cluster, such as `[https://es1:9200, https://es2:9200]`, instead of `url`.
+    Requests go to the nodes in turn, and skip a node that is down."""
     api_key: Annotated[Secret, AfterValidator(check_key)] = ""
     """API key of the server (a secret)."""
     ca_certs: Path | None = None
     """PEM file of the certificate authority that signed the server's certificate, if the system does not know it
     (docs/how-to/retrieval.md#certificates-of-elasticsearch)."""
     fingerprint: str = Field(default="", pattern="^$|^[0-9a-fA-F]{2}(:?[0-9a-fA-F]{2}){31}$")
-    """Instead of `ca_certs`: SHA-256 of the certificate of the server or of its authority, in hex."""
+    """SHA-256 of the certificate of the server or of its authority, in hex, instead of `ca_certs`."""
     prefix: str = Field(default="mathrag", pattern="^[a-z][a-z0-9-]{0,40}$")
     """Prefix of all indexes and aliases on the server."""
     replicas: int = Field(default=0, ge=0, le=100)
-    """Copies of each new index on further nodes, so that searches survive the loss of a node."""
+    """Number of copies of each new index on other nodes, so that searches survive the loss of a node."""
     vectors: VectorGraph = "hnsw"
-    """How the graph of a new index holds its vectors: as floats, as bytes (a quarter of the memory), or as bits (a
-    thirty-second). The best hits of the latter two are scored again with the floats, which stay on disk
-    (docs/how-to/retrieval.md#clusters-of-elasticsearch)."""
+    """How the graph of a new index stores its vectors: `hnsw` as floats, `int8_hnsw` as bytes (a quarter of the
+    memory), `bbq_hnsw` as bits (a thirty-second). With bytes and bits, the best hits are scored again with the floats,
+    which stay on disk (docs/how-to/retrieval.md#clusters-of-elasticsearch)."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Maximum time of one request, in seconds."""
     retries: int = Field(default=3, ge=0, le=10)
-    """Number of retries of a request that the server refused for the moment."""
+    """Number of times that a request is retried after a temporary error of the server."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -247,11 +252,12 @@ class Elasticsearch(SettingsGroup):
 
 
 class Reranker(SettingsGroup):
-    """The cross-encoder that scores (question, document) pairs."""
+    """The reranker: a cross-encoder that scores pairs of question and document."""
 
     kind: Literal["none", "endpoint", "gguf", "sentence-transformers", "plugin"] = "none"
-    """`none`: no reranker; `endpoint`: a rerank server; `gguf`: a file, served by llama.cpp in the retriever;
-    `sentence-transformers`: needs the extra `rerank`; `plugin`: a plug-in (docs/how-to/plugins.md#kinds)."""
+    """`none`: there is no reranker; `endpoint`: a rerank server; `gguf`: a file that llama.cpp serves in the retriever;
+    `sentence-transformers`: the library of that name (extra `rerank`); `plugin`: a plug-in
+    (docs/how-to/plugins.md#kinds)."""
     plugin: str = ""
     """`plugin`: name of the reranker."""
     options: dict[str, Any] = {}
@@ -263,22 +269,23 @@ class Reranker(SettingsGroup):
     model: str = ""
     """Name of the model on the server."""
     path: Path | None = None
-    """`gguf`: file; `sentence-transformers`: folder, unless `model` names one on the hub."""
+    """`gguf`: the file; `sentence-transformers`: the folder, unless `model` names a model on the hub."""
     revision: str = ""
     """Version of a remote model, if its server does not report it."""
     api_key_env: str | None = None
     """Name of the environment variable with the API key."""
     activation: Literal["sigmoid", "none"] = "sigmoid"
-    """Function that turns scores into probabilities; `none` if the server returns probabilities."""
+    """Function that turns scores into probabilities; set `none` if the server already returns probabilities."""
     max_chars: int = Field(default=0, ge=0)
-    """Length to which documents are cut, in characters; 0: never, and a pair that does not fit the model is refused."""
+    """Length to which documents are cut, in characters. 0: documents are not cut, and a pair that does not fit the
+    model is rejected."""
     batch: int = Field(default=32, gt=0, le=1024)
     """Number of pairs in one request."""
     threads: int = Field(default=1, gt=0)
     """`gguf`: number of threads of llama.cpp; 1 is fastest for very small models."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Maximum time of one request with its retries, in seconds. Jobs and searches wait this long for each request that
-    their documents take, and once more."""
+    their documents need, plus once more for the retriever itself."""
 
     def patience_s(self, documents: int) -> float:
         """Return how long a client of the retriever waits for the scores of this many documents, in seconds: the time
@@ -308,7 +315,7 @@ EXAMPLE_RERANKER = {
 
 
 class Retrieval(SettingsGroup):
-    """How documents are found (docs/how-to/retrieval.md)."""
+    """Embedder, indexes and reranker (docs/how-to/retrieval.md)."""
 
     embeddings: Embeddings = Field(default=Embeddings(), examples=[EXAMPLE_EMBEDDINGS])
     dense: Dense = Dense()
@@ -316,7 +323,8 @@ class Retrieval(SettingsGroup):
     reranker: Reranker = Field(default=Reranker(), examples=[EXAMPLE_RERANKER])
     elasticsearch: Elasticsearch = Elasticsearch()
     timeout_s: float = Field(default=30.0, gt=0)
-    """Maximum time of one search, in seconds; then it is retried, and finally the fallback of the stage is used."""
+    """Maximum time of one search, in seconds. A search that takes longer is retried, and if that fails, the fallback of
+    its stage is used."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -329,9 +337,9 @@ class TokenPrice(SettingsGroup):
     """Price of a model at a provider, in US dollars per million tokens."""
 
     prompt: float = Field(ge=0, allow_inf_nan=False)
-    """Price of the tokens that the model reads."""
+    """Price of a million prompt tokens."""
     completion: float = Field(ge=0, allow_inf_nan=False)
-    """Price of the tokens that the model generates."""
+    """Price of a million generated tokens."""
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the cost of this many tokens, in US dollars."""
@@ -355,18 +363,20 @@ class Model(SettingsGroup):
     options: dict[str, Any] = {}
     """`plugin`: further options of the driver."""
     server: Literal["embedded", "llama.cpp", "tgi", "vllm"] = "embedded"
-    """`process`: the program that serves the model; `embedded`: the llama.cpp in this package."""
+    """`process`: the program that serves the model. `embedded` is the llama.cpp in this package."""
     command: tuple[str, ...] = ()
-    """`process`, `vllm-sleep`: the program and further arguments (docs/how-to/model-servers.md); by default the
-    program's usual name."""
+    """`process`, `vllm-sleep`: the program and additional arguments (docs/how-to/model-servers.md); by default the
+    program's usual name without arguments."""
     path: Path | None = None
-    """`process`, `vllm-sleep`: path of the GGUF file; for TGI and vLLM, of a folder with config and safetensors."""
+    """`process`, `vllm-sleep`: path of the GGUF file, or for TGI and vLLM of a folder with the configuration and
+    safetensors."""
     hub: str | None = None
-    """TGI and vLLM: name on the Hugging Face hub, instead of `path`."""
+    """TGI and vLLM: name of the model on the Hugging Face hub, instead of `path`."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
-    """Commit of the hub's repository; without it the model is not pinned, and replies are only reused within a job."""
+    """Commit of the repository on the hub. Without it the model is not pinned, and replies are reused only within a
+    job."""
     url: Url | None = None
-    """`remote`: base URL of an OpenAI-compatible or TGI server; `ollama`: of the server, by default
+    """`remote`: base URL of the OpenAI-compatible or TGI server; `ollama`: base URL of the Ollama server, by default
     `http://127.0.0.1:11434`."""
     tag: str | None = None
     """`ollama`: tag of the model; by default the name under `models`."""
@@ -375,31 +385,31 @@ class Model(SettingsGroup):
     context: int = Field(default=1024, gt=0)
     """Context of each slot, in tokens."""
     parallel: int = Field(default=8, gt=0)
-    """Number of calls that the server processes at once; 1 with `deterministic` on llama.cpp."""
+    """Number of calls that the server processes at the same time; always 1 with `deterministic` on llama.cpp."""
     threads: int = Field(default=1, gt=0)
     """`process`: number of threads of the server; 1 is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
-    """Memory that the model takes of the device's `budget_mib`, in MiB; 0: estimated from the model's metadata, if it
-    has any (docs/how-to/planning.md)."""
+    """Part of the device's `budget_mib` that the model takes, in MiB. 0: it is estimated from the model's metadata, if
+    there are any (docs/how-to/planning.md)."""
     asleep_mib: int = Field(default=0, ge=0)
-    """`vllm-sleep`: host memory of the weights while the server sleeps, in MiB; if that is not free, the server is
-    stopped instead."""
+    """`vllm-sleep`: host memory that the weights take while the server sleeps, in MiB. If less is free, the server is
+    stopped instead of put to sleep."""
     call_timeout_s: float = Field(default=120.0, gt=0)
-    """Maximum time of one answer, in seconds; a longer one is aborted and tried again."""
+    """Maximum time of one answer, in seconds. A call that takes longer is aborted and retried."""
     deterministic: bool = False
-    """Whether equal prompts must get equal replies, whatever runs at the same time, and also after a kill
-    (docs/how-to/operations.md#the-same-answer). llama.cpp then has one slot and no prompt cache, and vLLM uses
-    batch-invariant kernels; other servers cannot guarantee it, and are refused."""
+    """Whether equal prompts must get equal replies, independent of other calls and of restarts
+    (docs/how-to/operations.md#the-same-answer). llama.cpp then uses one slot and no prompt cache, and vLLM uses
+    batch-invariant kernels. Other servers cannot guarantee it and are rejected."""
     constrain_labels: bool = False
-    """Whether the server allows only labels as replies where a prompt asks for a label
+    """Whether the server restricts replies to the allowed labels when a prompt asks for a label
     (docs/how-to/metrics.md#constrained-labels). Plug-ins, vLLM before 0.11 and remote servers of an unknown kind cannot
-    do that, and are refused."""
+    do that and are rejected."""
     device: str | None = None
-    """Id of the device for the model; by default, judge and generator get different devices if there are several
+    """Id of the device that loads the model. By default, judge and generator get different devices if there are several
     (docs/how-to/scaling.md#two-gpus)."""
     price: TokenPrice | None = None
-    """US dollars per million tokens, for the cost in reports (docs/how-to/api.md#reports); it changes no reply and no
-    hash. Without it, the cost of the model's calls is unknown."""
+    """Price in US dollars per million tokens, from which reports compute the cost (docs/how-to/api.md#reports). It does
+    not affect replies or hashes. Without it, the cost of the model's calls is unknown."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -457,37 +467,39 @@ class Device(SettingsGroup):
     """A device that one guard owns."""
 
     id: str = "cpu:0"
-    """Name of the device in rows, locks and leases; for a GPU, the UUID that `nvidia-smi -L` prints."""
+    """Name of the device. For a GPU, use the UUID that `nvidia-smi -L` prints."""
     residency: Literal["staged", "together", "auto"] = "staged"
-    """`staged`: one model at a time; `together`: as many as fit; `auto`: what the planner estimates to be cheapest."""
+    """How many models are loaded at once. `staged`: one; `together`: as many as fit; `auto`: the number that the
+    planner estimates to be cheapest."""
     budget_mib: int = 160
-    """Memory of the device that loaded models may take together, in MiB. 160 is less than the two shipped models
-    need."""
+    """Memory that all loaded models may take together, in MiB. The default is less than the two shipped models need
+    together."""
     memory: Literal["measured", "declared"] | None = None
-    """`measured`: NVML measures the memory, and no model is loaded without it; `declared`: only declared footprints
-    count. By default, a GPU that is named by its UUID is measured, and any other device is declared."""
+    """`measured`: NVML measures the memory, and models are loaded only if it answers; `declared`: only the declared
+    footprints count. By default, a GPU that is named by its UUID is measured, and any other device is declared."""
     reserve_mib: int = Field(default=256, ge=0)
-    """Memory that must stay free beside the loaded models, in MiB, on a measured device."""
+    """Memory that must stay free on a measured device after models are loaded, in MiB."""
     free_timeout_s: float = Field(default=30.0, gt=0)
-    """Maximum wait for unloaded memory to become free, in seconds. After it the guard kills what it may, and waits once
-    more."""
+    """Maximum wait for the memory of an unloaded model to become free, in seconds. After that the guard kills the
+    processes that it started, and waits once more."""
     load_timeout_s: float = Field(default=120.0, examples=[120])
-    """Maximum time for a model server to start, in seconds. Unless it is set, vLLM has 600 s: it took up to 215 s on a
-    CPU."""
+    """Maximum time for a model server to start, in seconds. If this is not set, vLLM gets 600 s, because it took up to
+    215 s on a CPU."""
     drain_timeout_s: float = 30.0
-    """Maximum wait for running calls before a flip aborts them, in seconds."""
+    """How long a flip waits for running calls before it aborts them, in seconds."""
     max_wait_s: float = Field(default=900.0, ge=0)
-    """How long a job that needs another model waits for the resident models to finish their work, in seconds; then the
-    device flips for it (docs/explanation/decisions/10-flips-are-planned-and-bounded.md). 0: until they have
-    finished."""
+    """How long a job that needs another model waits for the resident models to finish their work, in seconds. After
+    that the device loads its model (docs/explanation/decisions/10-flips-are-planned-and-bounded.md). 0: it waits until
+    they have finished."""
     max_residency_s: float = Field(default=1800.0, ge=0)
-    """Age of a residency, in seconds, from which it makes way at once for such a job; 0: never."""
+    """Age of a residency, in seconds, from which a job that needs another model does not wait at all; 0: it always
+    waits."""
     online_patience_s: float = Field(default=10.0, ge=0)
-    """How long a question to `/v1/chat` waits for a model that is not resident, in seconds; then the device loads the
+    """How long a question to `/v1/chat` waits for a model that is not resident, in seconds, before the device loads the
     model for it."""
     guard_url: str = ""
-    """Address of the guard of a further device; empty: `mathrag up` starts one. For the first device, set `guard_url`
-    instead."""
+    """Address of the guard of an additional device; empty: `mathrag up` starts a guard. For the first device, set the
+    top-level `guard_url` instead."""
     _vectors_mib: int = PrivateAttr(default=0)
 
     @property
@@ -514,118 +526,119 @@ class Device(SettingsGroup):
 
 
 class Limits(SettingsGroup):
-    """Limits on requests. Beyond them, a request is answered 413, or 429 if too many run at once."""
+    """Limits on requests. A request that is too large is answered 413, and one too many is answered 429."""
 
     body_bytes: int = Field(default=1 << 20, gt=0)
-    """Maximum body of a request that is not an upload, in bytes."""
+    """Maximum size of the body of a request that is not an upload, in bytes."""
     upload_bytes: int = Field(default=256 << 20, gt=0)
-    """Maximum upload, in bytes."""
+    """Maximum size of an upload, in bytes."""
     upload_rows: int = Field(default=1_000_000, gt=0)
-    """Maximum number of documents, items or facts of an upload."""
+    """Maximum number of documents, items or facts in an upload."""
     line_bytes: int = Field(default=1 << 20, gt=0)
     """Maximum length of a line of an upload, or of the text of a table's row, in bytes."""
     decompressed_bytes: int = Field(default=1 << 30, gt=0)
     """Maximum size, after decompression, of a Parquet file's columns, a compressed graph or the samples of an archived
-    log, in bytes; the file may be much smaller."""
+    log, in bytes. The compressed file may be much smaller."""
     uploads: int = Field(default=4, gt=0)
     """Maximum number of simultaneous uploads. Each Parquet file, and each log of inspect_ai or FlashRAG, is read in its
     own process, which takes at most 512 MiB."""
     training_exports: int = Field(default=2, gt=0)
     """Maximum number of simultaneous exports of training data; each holds its graph in memory."""
     live_jobs: int = Field(default=200, gt=0)
-    """Maximum number of jobs that have not ended."""
+    """Maximum number of jobs that have not ended yet."""
     samples: int = Field(default=1_000_000, gt=0)
-    """Maximum number of samples of a job: items times repeats."""
+    """Maximum number of samples of a job. A job has a sample for each item and repeat."""
     samples_per_key: int = Field(default=0, ge=0)
-    """Maximum number of samples of one API key's jobs that have not ended. 0: no limit."""
+    """Maximum number of samples in all jobs of one API key that have not ended. 0: no limit."""
     gpu_s_per_key: float = Field(default=0.0, ge=0)
     """Maximum GPU time of one API key in 24 hours, in seconds: the time in which models worked on at least one of the
-    calls that its jobs made. Beyond it, new jobs of the key are refused; accepted ones go on. 0: no limit."""
+    calls that its jobs made. Above it, new jobs of the key are rejected; accepted jobs continue. 0: no limit."""
     cells: int = Field(default=1000, gt=0)
     """Maximum number of cells in an experiment's grid (docs/how-to/experiments.md)."""
     event_streams: int = Field(default=100, gt=0)
     """Maximum number of open streams of job events."""
     page_streams: int = Field(default=200, gt=0)
-    """Maximum number of pages that update live. One more gets 503 for its updates, and keeps showing what it showed
-    first."""
+    """Maximum number of pages that update live. Another page gets 503 for its updates and keeps its first content."""
     connections: int = Field(default=512, gt=0)
-    """Maximum number of open connections, for the API and for each guard and retriever. For one more, the one that has
-    waited longest for a request is closed; if all are in use, it is answered 503 and closed. Keep it below half of the
-    process's limit of open files (`ulimit -n`)."""
+    """Maximum number of open connections of the API, and of each guard and retriever. When another client connects, the
+    connection that has been idle longest is closed; if all are in use, the new one is answered 503 and closed. Keep
+    this below half of the process's limit of open files (`ulimit -n`)."""
     header_bytes: int = Field(default=64 << 10, ge=1024)
-    """Maximum size of a request's header with its first line, in bytes; a longer one is answered 431. Trailers, and the
-    bytes between the chunks of a body, have the same limit."""
+    """Maximum size of a request's header with its first line, in bytes; a larger header is answered 431. The same limit
+    applies to trailers, and to the bytes between the chunks of a body."""
     header_fields: int = Field(default=100, gt=0)
     """Maximum number of fields in a request's header; more are answered 431."""
     header_s: float = Field(default=10.0, gt=0)
-    """Maximum time for a request's header to arrive, in seconds; then the request is answered 408."""
+    """Maximum time for a request's header to arrive, in seconds; a slower request is answered 408."""
     idle_s: float = Field(default=30.0, gt=0)
-    """Maximum time without a byte of the body, in seconds; then the request is answered 408. If the client reads
-    nothing of an answer for this time, the connection is closed."""
+    """Maximum time in which no byte of a body arrives, in seconds; after that the request is answered 408. If a client
+    does not read its answer for this time, the connection is closed."""
     body_bytes_s: int = Field(default=64 << 10, ge=0)
-    """Minimum speed of a body, in bytes per second, on average over each period of twice `idle_s`; a slower one is
-    answered 408, so that it gives its place back (`uploads`). 0: no minimum."""
+    """Minimum speed of a body, in bytes per second, averaged over each period of twice `idle_s`. A slower request is
+    answered 408, so that it does not block one of the `uploads`. 0: no minimum."""
 
 
 class Workers(SettingsGroup):
-    """How the workers of both lanes claim, compute and commit calls."""
+    """How workers claim, compute and commit calls."""
 
     chunk: int = Field(default=16, gt=0, le=256)
-    """Number of calls that are claimed together; twice the slots of a small model server is enough. The retriever
+    """Number of calls that a worker claims at once. Twice the slots of a small model server is enough. The retriever
     answers at most 256 at once."""
     streams: int = Field(default=2, gt=0)
-    """Number of chunks in flight per worker, so that the back end never waits for a commit."""
+    """Number of chunks that each worker has in flight. With two, the back end does not wait while a chunk is
+    committed."""
     window_ms: int = Field(default=25, ge=0)
-    """Time in milliseconds within which arriving replies are committed together."""
+    """Time in milliseconds during which replies are collected and then committed together (group commit)."""
     claim_ttl_s: float = Field(default=15.0, gt=0, le=600)
-    """Lifetime of a claim without renewal, in seconds; a worker renews it three times in that time."""
+    """How long a claim is valid without renewal, in seconds. A worker renews its claims three times in that period."""
     outage_s: float = Field(default=3600.0, gt=0)
-    """How long a call waits for a server that is away (a search engine, a model server, a device that cannot be
-    loaded), in seconds; then it fails as `unavailable` (docs/how-to/operations.md#server-outages)."""
+    """How long a call waits for a server that is down (a search engine, a model server, a device that cannot be
+    loaded), in seconds. After that it fails as `unavailable` (docs/how-to/operations.md#server-outages)."""
     tick_s: float = Field(default=60.0, gt=0)
-    """Maximum time that a worker works on one tick, in seconds; without Redis it continues until its lease expires."""
+    """Maximum time that a worker works on one tick, in seconds. Without Redis it continues until its lease expires."""
     graders: int = Field(default=1, gt=0)
     """Number of processes that grade answers."""
     grade_deadline_s: float = Field(default=5.0, gt=0)
-    """Maximum CPU time to grade one answer, in seconds; at most ten times that in real time."""
+    """Maximum CPU time to grade one answer, in seconds. The real time may be ten times as long."""
     verifiers: int = Field(default=1, gt=0)
-    """Number of processes that check equations of documents; they start with the first document."""
+    """Number of processes that check equations in documents. They start when the first document is checked."""
     verify_deadline_s: float = Field(default=20.0, gt=0)
-    """Maximum CPU time to check one document, in seconds; at most ten times that in real time."""
+    """Maximum CPU time to check one document, in seconds. The real time may be ten times as long."""
     programs: int = Field(default=1, ge=0)
-    """Number of processes that run the programs of `program-aided`, which start with the first program; 0: none is
-    run."""
+    """Number of processes that run the programs of the pipeline `program-aided`. They start with the first program. 0:
+    programs are not run."""
     program_deadline_s: float = Field(default=10.0, gt=0)
-    """Maximum CPU time of one program, in seconds; at most ten times that in real time."""
+    """Maximum CPU time of one program, in seconds. The real time may be ten times as long."""
     miners: int = Field(default=2, gt=0, le=64)
-    """Number of processes of each judge worker that mine rules, one relation each; they start with the first
-    relation."""
+    """Number of processes of each judge worker that mine rules. Each mines one relation at a time; they start with the
+    first relation."""
     mining_mib: int = Field(default=4096, ge=256)
-    """Memory of all these processes together, in MiB; each may use an equal part. Mining that could need more is
-    refused (docs/how-to/knowledge-graphs.md#memory)."""
+    """Memory of all mining processes of a judge worker together, in MiB; each may use an equal part. Mining that could
+    need more is rejected (docs/how-to/knowledge-graphs.md#memory)."""
     mine_deadline_s: float = Field(default=3600.0, gt=0)
-    """Maximum CPU time to mine one relation, in seconds; at most ten times that in real time."""
+    """Maximum CPU time to mine one relation, in seconds. The real time may be ten times as long."""
     judges: int = Field(default=1, ge=0)
-    """Number of judge workers that `mathrag up` starts; 0 if they run elsewhere."""
+    """Number of judge workers that `mathrag up` starts; set 0 if they run elsewhere."""
     generators: int = Field(default=1, ge=0)
-    """Number of generate workers that `mathrag up` starts; 0 if they run elsewhere."""
+    """Number of generate workers that `mathrag up` starts; set 0 if they run elsewhere."""
 
 
 class Telemetry(SettingsGroup):
     """Traces, metrics and logs (docs/how-to/telemetry.md)."""
 
     otlp_endpoint: str = Field(default="", examples=["http://collector:4318"])
-    """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, nothing is traced."""
+    """Base URL of an OTLP/HTTP collector; by default the environment variable OTEL_EXPORTER_OTLP_ENDPOINT. If neither
+    is set, traces are not recorded."""
     content: bool = False
-    """Whether spans may hold questions, prompts and answers, which are users' texts."""
+    """Whether spans may contain questions, prompts and answers. The default keeps users' texts out of traces."""
     metrics: bool = True
     """Whether the orchestrator answers `GET /metrics`."""
     log_format: Literal["auto", "text", "json"] = "auto"
-    """`auto`: `json` in a container, and `text` elsewhere."""
+    """Format of log lines. `auto`: `json` in a container, and `text` elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of logged messages."""
     log_mib: int = Field(default=16, gt=0)
-    """Size from which a log file of `mathrag up` is rotated, in MiB (docs/how-to/operations.md#disk-usage); one older
+    """Size at which a log file of `mathrag up` is rotated, in MiB (docs/how-to/operations.md#disk-usage). One older
     file is kept."""
 
 
@@ -633,29 +646,31 @@ class Retention(SettingsGroup):
     """Automatic deletion (docs/how-to/operations.md#purge-and-retention)."""
 
     chat_hours: float = Field(default=24.0, ge=0)
-    """How long questions to `/v1/chat` are kept after their end, with their jobs and answers, in hours; 0: for ever."""
+    """How long questions to `/v1/chat` are kept after they were answered, with their jobs and answers, in hours; 0:
+    for ever."""
 
 
 class Access(SettingsGroup):
     """Who may call the API (docs/how-to/security.md)."""
 
     keys: Literal["auto", "required", "off"] = "auto"
-    """Whether requests need an API key; `auto`: if `host` is not a loopback address."""
+    """Whether requests need an API key. `auto`: they do if `host` is not a loopback address."""
     hosts: tuple[str, ...] = ()
-    """Further host names of the API, besides `host` and the loopback names, whose pages may also write:
-    `rag.example.org`, or `rag.example.org:8443` for a port other than 80 and 443. Without keys, any other name is
-    refused."""
+    """Additional host names under which browsers reach the API and may change data: `rag.example.org`, or
+    `rag.example.org:8443` for a port other than 80 and 443. `host` and the loopback names always count. If API keys are
+    off, requests for any other host name are rejected."""
 
 
 class Plugins(SettingsGroup):
     """Plug-ins (docs/how-to/plugins.md)."""
 
     import_s: float = Field(default=30.0, gt=0, le=600)
-    """Maximum time to import a plug-in, in seconds. It is tried in its own process, and left out if it takes longer."""
+    """Maximum time to import a plug-in, in seconds. The import is tried in a separate process; a plug-in that takes
+    longer is not loaded."""
     templates: Path | None = None
-    """Folder of prompts, each in a file NAME.toml (docs/how-to/plugins.md#prompts-and-rubrics)."""
+    """Folder of prompts. Each is a file NAME.toml (docs/how-to/plugins.md#prompts-and-rubrics)."""
     rubrics: Path | None = None
-    """Folder of rubrics, each in a text file NAME.txt, which a job names with `grading.rubric=@NAME`."""
+    """Folder of rubrics. Each is a text file NAME.txt, which a job selects with `grading.rubric=@NAME`."""
 
 
 def make_shipped_models() -> dict[str, Model]:
@@ -674,13 +689,13 @@ class Settings(BaseSettings):
         env_prefix="MATHRAG_",
         env_nested_delimiter="__",
         extra="forbid",
-        use_attribute_docstrings=True,  # they stand in the schema, the example and docs/reference/settings.md
-        # What is wrong may be a secret in the wrong place.
+        use_attribute_docstrings=True,  # for the schema, the example and docs/reference/settings.md
+        # A wrong value may be a secret in the wrong place.
         hide_input_in_errors=True,
     )
 
     data_dir: Path = DATA_DIR
-    """Folder of all data."""
+    """Folder in which the stack keeps all its data."""
     database_url: Secret = Field(default="", examples=["postgresql+asyncpg://mathrag_app@db.example.org/mathrag"])
     """URL of the database, with the application's role; empty: `mathrag up` starts the embedded PostgreSQL. Passwords
     are safer in files (MATHRAG_SECRETS_DIR)."""
@@ -689,27 +704,27 @@ class Settings(BaseSettings):
     redis_url: Secret = Field(default="", examples=["redis://redis.example.org:6379/0"])
     """URL of your own Redis; empty: `mathrag up` starts the embedded one."""
     retriever_url: str = ""
-    """Address of the retriever; `mathrag up` sets it, so set it only if you start the services yourself."""
+    """Address of the retriever. `mathrag up` sets it; set it yourself only if you start the services separately."""
     guard_url: str = ""
-    """Address of the first device's guard; `mathrag up` sets it, as it sets `retriever_url`."""
+    """Address of the first device's guard. `mathrag up` sets it, like `retriever_url`."""
     service_key: Secret = ""
-    """Secret that all services share. Guard and retriever require it, and do not start without it beyond loopback
-    (docs/how-to/security.md)."""
+    """Secret that all services share. Guard and retriever require it in requests, and do not start without it if they
+    listen on an address other than loopback (docs/how-to/security.md)."""
     host: str = "127.0.0.1"
-    """Address on which the API listens; beyond loopback it requires API keys (docs/how-to/security.md; `mathrag key
-    create`)."""
+    """Address on which the API listens. On any address other than loopback it requires API keys (`mathrag key create`;
+    docs/how-to/security.md)."""
     port: int = Field(default=8080, ge=0, le=65535)
     """Port of the API."""
     models: dict[str, Model] = Field(default_factory=make_shipped_models, examples=[EXAMPLE_MODELS])
-    """Models by name (docs/how-to/operations.md#add-a-model). They replace the shipped ones, so repeat those that you
-    want to keep."""
+    """Models by name (docs/how-to/operations.md#add-a-model). They replace the shipped models, so repeat those that
+    you want to keep."""
     roles: dict[Literal["judge", "generate"], str] = {"judge": "world-judge", "generate": "world-generator"}
-    """Model of each role, for jobs that do not name one."""
+    """Model for each role of jobs that do not name one."""
     retrieval: Retrieval = Retrieval()
     device: Device = Device()
     """The device, or the first of several."""
     devices: tuple[Device, ...] = Field(default=(), examples=[({"id": "GPU-51d0", "budget_mib": 24000},)])
-    """Further devices, each with the same keys as `device` and a guard of its own (docs/how-to/scaling.md#two-gpus)."""
+    """Additional devices, with the same keys as `device`. Each has its own guard (docs/how-to/scaling.md#two-gpus)."""
     workers: Workers = Workers()
     access: Access = Access()
     retention: Retention = Retention()
@@ -717,15 +732,15 @@ class Settings(BaseSettings):
     plugins: Plugins = Plugins()
     telemetry: Telemetry = Telemetry()
     commit: str = ""
-    """Git commit of the code, stored with every job; a clone finds it itself."""
+    """Git commit of the code, which is stored with every job. By default it is read from the clone."""
     image_digest: str = ""
-    """Digest of the container image, stored with every job."""
+    """Digest of the container image, which is stored with every job."""
     require_idempotency_key: bool = False
-    """Whether jobs without the header `Idempotency-Key` are refused (docs/how-to/api.md#idempotency)."""
+    """Whether job submissions without the header `Idempotency-Key` are rejected (docs/how-to/api.md#idempotency)."""
     sweep_s: float = Field(default=5.0, gt=0)
-    """Time between two sweeps, which repair what a crash has left, in seconds."""
+    """Time between two sweeps, in seconds. A sweep repairs the state that a crash left behind."""
     patience_s: float = Field(default=30.0, gt=0)
-    """How long CPU calls without progress may delay a flip, in seconds."""
+    """How long CPU calls that make no progress may delay a flip, in seconds."""
 
     @model_validator(mode="after")
     def _reserve_vector_memory(self) -> Self:
@@ -748,7 +763,9 @@ class Settings(BaseSettings):
             raise ValueError(f"`devices`: two devices have the id {twice[0]!r}; rename one")
         for name, model in self.models.items():
             if model.device is not None and model.device not in ids:
-                raise ValueError(f"`models.{name}.device`: no device {model.device!r}; there are {', '.join(ids)}")
+                raise ValueError(
+                    f"`models.{name}.device`: unknown device {model.device!r}; choose one of {', '.join(ids)}"
+                )
         return self
 
     def all_devices(self) -> tuple[Device, ...]:

@@ -23,7 +23,7 @@ _DURATION = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhd])")
 
 
 class Scope(StrEnum):
-    """What a key may do; each route requires one scope."""
+    """The rights of a key; each route requires one scope."""
 
     READ = "read"
     """Read everything, and search."""
@@ -78,7 +78,7 @@ def parse_duration(field: str, words: str) -> timedelta:
     """Parse a lifetime or a grace, such as "90d", "24h" or "30m".
 
     Raises:
-        Invalid: it is none; the message begins with `field`.
+        Invalid: it is not a duration; the message begins with `field`.
     """
     found = _DURATION.fullmatch(words)
     if found is None:
@@ -304,7 +304,7 @@ def find_measure(name: str) -> Measure:
         LookupError: no measure can have this name; the message lists those that exist.
     """
     if re.fullmatch(MEASURE_NAME, name) is None:
-        raise LookupError(f"there is no measure {name!r}: name one of {OFFERED}")
+        raise LookupError(f"unknown measure {name!r}: name one of {OFFERED}")
     _, at, k = name.partition("@")
     return Measure(name, int(k) if at else None)
 
@@ -325,7 +325,7 @@ def measure_within(rank: int | msgspec.UnsetType | None, k: int) -> float | None
 
 
 class Kind(StrEnum):
-    """What a plug-in adds. Its entry point is in the group `mathrag.` with the plural, unless it is a file."""
+    """The kind of a plug-in. Its entry point is in the group `mathrag.` with the plural, unless it is a file."""
 
     PIPELINE = "pipeline"
     GRADER = "grader"

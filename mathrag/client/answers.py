@@ -436,7 +436,7 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     """Whether documents are compressed."""
     ratio: float = 0.7
-    """Share of the sentences' length that is kept."""
+    """Share of the length of the sentences that is kept."""
     tokens: int = 4000
     """Maximum length of the context, in estimated tokens."""
 
@@ -641,17 +641,17 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True):
     upper: float | None = None
     """Score at and above which a list is correct; by default the evaluator's own."""
     lower: float | None = None
-    """Score below which a list is incorrect."""
+    """Score below which a list is incorrect; by default the evaluator's own threshold."""
     thresholds: str = "fixed"
     """`fixed`: use `upper` and `lower`; `calibrated`: use the thresholds that the lists of the job `calibrated_by`
     give for this evaluator (001: adaptive; docs/how-to/retrieval.md#calibration)."""
     calibrated_by: str = ""
-    """Name or id of a completed `crag` job, which is read once, at submission."""
+    """Name or id of a completed `crag` job. It is read once, at submission."""
     judged_by: str = ""
     """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`.
     By default the dataset's gold documents label them."""
     calibrated: Limits | None = None
-    """Calibrated values of `upper` and `lower`; set at submission, so that a job's thresholds never change."""
+    """Calibrated values of `upper` and `lower`. Submission sets them, so that a job's thresholds never change."""
     similarity: Limits | None = None
     """Thresholds of similarity for the corpus's embedder. By default they are set at submission if they are known,
     as for the shipped embeddings. Otherwise set or calibrate them, because without them every list is ambiguous by
@@ -661,7 +661,7 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 2
     """Maximum number of refinement rounds (001)."""
     strips: str = "selection"
-    """How documents are cut into strips."""
+    """How documents are cut into strips (Yan et al. 2024)."""
     top: int = 0
     """Number of strips kept from each corpus. With 0, `context_size` whole documents are kept, or else 6 strips."""
     order: str = "found"
@@ -670,7 +670,8 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True):
     their order with `found` and `original`. A reranker's probabilities always order the documents, and similarity
     never does."""
     fallback: str = ""
-    """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
+    """Name of the corpus that is searched if the lists of the first one are not good enough. By default no other
+    corpus is searched."""
 
 
 class CriticParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -685,7 +686,7 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True):
     min_documents: int = 2
     """Number of relevant documents that suffice."""
     k: int = 3
-    """Number of documents of a page."""
+    """Number of documents in a page."""
     aggregate: str = "count"
     """Additional condition for a page: with `count` only the number of relevant documents decides. Otherwise a
     figure of the page must also reach `generate`: its mean (as in the code of document 004), its lowest or highest
@@ -757,7 +758,7 @@ class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DenseParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Searches by vectors (seed document 003)."""
+    """Search by vectors (seed document 003)."""
 
     threshold: float | None = None
     """Cosine similarity below which documents are removed from dense lists (docs/how-to/retrieval.md#least-
@@ -863,12 +864,12 @@ class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Query enhancement (seed document 001). Each part is optional, and has a fallback."""
+    """Query enhancement (seed document 001). Each part is optional and has a fallback."""
 
     synonyms: bool = True
     """Whether synonyms of the question's terms are also searched for."""
     correct: bool = True
-    """Whether misspelt words are corrected."""
+    """Whether misspelt words of the question are corrected."""
     rewrite: bool = True
     """Whether the judge model rewrites the question."""
     shown: int = 0
@@ -1045,7 +1046,8 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How lists are fused. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al. 2009)."""
+    """Fusion of the dense and the sparse list. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al.
+    2009)."""
 
     method: str = "rrf"
     """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
@@ -1122,9 +1124,9 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True):
     """Calibration of the confidence gate; `tau` is from the MathRAG-Gate paper, section 3.3."""
 
     tau: float = 0.45
-    """Correlation above which rules replace the judge."""
+    """Correlation between rule scores and judge scores above which rules replace the judge."""
     items: int = 50
-    """Number of items for the calibration."""
+    """Number of items in the calibration."""
     top: int = 5
     """Number of documents taken from each item."""
     max_documents: int = 200
@@ -1144,7 +1146,7 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True):
     """Name of a label set whose calibrated values replace the judge's ratings (docs/how-
     to/labels.md#calibration)."""
     calibrated: JudgeCalibration | None = None
-    """The calibrated ratings; set at submission, so that later labels do not change a job."""
+    """The calibrated ratings. Submission sets them, so that later labels do not change a job."""
 
 
 class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -1189,7 +1191,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GradingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How answers are found in replies and graded, in the same way for every pipeline."""
+    """Extraction and grading of answers, in the same way for every pipeline."""
 
     grader: str = ""
     """Name of the grader (docs/how-to/graders.md); by default the dataset's, or `math` if it declares none."""
@@ -1278,7 +1280,7 @@ class HydeParams(msgspec.Struct, frozen=True, kw_only=True):
     """Hypothetical documents (Gao et al. 2023)."""
 
     documents: int = 8
-    """Number of hypothetical documents for each question; with 0 the pipeline equals `dense`."""
+    """Number of hypothetical documents for each question. With 0 the pipeline equals `dense`."""
     style: str = "solution"
     """Kind of text: worked solutions, or passages."""
     decoding: Decoding | None = None
@@ -1506,7 +1508,7 @@ class JudgedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Kind = str
-"""What a plug-in adds. Its entry point is in the group `mathrag.` with the plural, unless it is a file."""
+"""The kind of a plug-in. Its entry point is in the group `mathrag.` with the plural, unless it is a file."""
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
@@ -2103,23 +2105,26 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Every parameter that a job may set (`--set gate.tau=0.3`), with the documented defaults."""
 
     candidates: int = 10
-    """Number of documents requested from each index, and kept after fusion."""
+    """Number of documents requested from each index and kept after fusion."""
     context_size: int = 1
-    """Maximum number of documents in the prompt, fewer if they do not fit (docs/explanation/pipelines.md#documents-
-    that-do-not-fit). The shipped models were trained with 1; the paper uses 5."""
+    """Maximum number of documents in the prompt. The prompt has fewer if they do not fit
+    (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1 document; the
+    paper uses 5."""
     duplicates: str = "same-answer"
     """Near-duplicates of the question that searches leave out, because they would reveal its answer
     (docs/explanation/pipelines.md#retrieval)."""
     rrf_k: int = 60
-    """Constant of reciprocal rank fusion."""
+    """Constant k of reciprocal rank fusion: each list adds weight / (k + rank). Larger values make ranks count more
+    equally."""
     dense: DenseParams | None = None
-    """Searches by vectors (seed document 003)."""
+    """Search by vectors (seed document 003)."""
     fusion: FusionParams | None = None
-    """How lists are fused. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al. 2009)."""
+    """Fusion of the dense and the sparse list. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et
+    al. 2009)."""
     enhance: EnhanceParams | None = None
-    """Query enhancement (seed document 001). Each part is optional, and has a fallback."""
+    """Query enhancement (seed document 001). Each part is optional and has a fallback."""
     rerank: RerankParams | None = None
-    """Reranking by relevance to the question, and what its probabilities decide (seed documents 001 and 003)."""
+    """Reranking by relevance to the question, and the decisions that depend on it (seed documents 001 and 003)."""
     compress: CompressParams | None = None
     """Context compression (seed document 001)."""
     crag: CragParams | None = None
@@ -2151,18 +2156,18 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     judge: JudgeParams | None = None
     """How the judge model rates. Temperature and tokens are from the MathRAG-Gate paper, section 4.1."""
     grading: GradingParams | None = None
-    """How answers are found in replies and graded, in the same way for every pipeline."""
+    """Extraction and grading of answers, in the same way for every pipeline."""
     metrics: MetricsParams | None = None
     """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
     anchors: dict[str, str] = {}
     """Values for the rubric of the judge: `anchors.negative` and `anchors.positive`."""
     seed: int = 0
-    """Seed that chooses the items of the calibration; it is not sent to a model."""
+    """Seed that chooses the items of the calibration. It is not sent to models."""
     rules: str = ""
-    """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
+    """Name of a rule bank (`mathrag rules list`). Its content is pinned at submission."""
     rulerag: RuleragParams | None = None
-    """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for
-    each rule."""
+    """Rule-guided retrieval and answering (seed document 002). The only number that the authors give is 10
+    documents for each rule."""
     mining: dict[str, object] | None = None
     """The miner and its limits; only for jobs of `mathrag rules mine`."""
 
@@ -2688,7 +2693,7 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RerankParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Reranking by relevance to the question, and what its probabilities decide (seed documents 001 and 003)."""
+    """Reranking by relevance to the question, and the decisions that depend on it (seed documents 001 and 003)."""
 
     enabled: bool = True
     """Whether documents are reranked."""
@@ -2700,7 +2705,8 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float = 0.4
     """Probability below which documents are dropped (001: 0.4)."""
     refuse: bool = False
-    """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
+    """Whether a question is refused if no document reaches the threshold. If this is false, the best documents are
+    kept."""
     tested: bool = False
     """Whether the judge model must pass a test before its floor is used: a job's first calls show whether it
     prefers a question's own documents to those of another question. It is set at submission together with the
@@ -2863,8 +2869,8 @@ class RuleFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleragParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for each
-    rule."""
+    """Rule-guided retrieval and answering (seed document 002). The only number that the authors
+    give is 10 documents for each rule."""
 
     most: int = 5
     """Maximum number of rules for a question; 0 uses no rules."""
@@ -2873,8 +2879,8 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True):
     support: int = 20
     """Minimum support of a rule. Rules with less support often have a high confidence but rarely hold."""
     order: str = "best"
-    """`best`: the most certain rules of the relation; `worst`: the least certain; `random`: any rules of the bank.
-    The last two are for ablations."""
+    """Which rules are chosen. `best`: the most certain rules of the relation; `worst`: the least certain ones;
+    `random`: any rules of the bank. Use the last two for ablations."""
     use: str = "both"
     """Use of the rules: in searches, in the prompt, or in both."""
     index: str = "both"
@@ -2897,7 +2903,7 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True):
     """Number of documents per rule in the union (the best k of each rule), at most `candidates`. With 0, rules take
     turns until `candidates` documents are reached."""
     phrases: str = ""
-    """SHA-256 of the relation phrases of the corpus's graph; set at submission."""
+    """SHA-256 of the relation phrases of the corpus's graph. Submission sets it."""
     decoding: Decoding | None = None
     """How the judge model samples when it names the relation or rewrites a query."""
 

@@ -1,4 +1,4 @@
-"""The guard's HTTP service: `POST /run` streams completions, `GET /state` reports what the device is doing."""
+"""The guard's HTTP service: `POST /run` streams completions, `GET /state` reports the state of the device."""
 
 import asyncio
 import logging
@@ -65,11 +65,14 @@ async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, D
         values = {"name": name, "device": settings.device.id}
         registered = (await connection.execute(REGISTERED, values)).first()
     if registered is None:
-        raise NotReady("it is found, but not registered yet", fix="wait 5 s: the guard registers it by itself")
+        raise NotReady(
+            "its server was found, but the model is not registered yet",
+            fix="wait 5 s: the guard registers it by itself",
+        )
     if registered.hash != now.hash:
         changed = _describe_difference(registered.digest, now.digest)
         changed = changed or _describe_difference(registered.version, now.version) or "its options differ"
-        raise NotReady(f"it is not the one that was registered: {changed}", fix=CHANGED_FIX)
+        raise NotReady(f"its server reports another model than the registered one: {changed}", fix=CHANGED_FIX)
     return summary
 
 
@@ -81,7 +84,7 @@ POLL_S = 0.1
 RETRY_S = 5.0
 """Between two attempts to register the models that were not found."""
 PROBE_S = 5.0
-"""Between two checks of what keeps a quarantined device from being loaded."""
+"""Seconds between two checks of a quarantined device."""
 REGISTER_S = 10.0
 """How long a starting guard waits for its models; one that takes longer to identify is registered later."""
 MAX_BODY = 64 << 20
@@ -153,7 +156,7 @@ class GuardService:
     async def _register(self, within_s: float) -> None:
         """Register the absent models that are identified within `within_s`, in the order of the settings.
 
-        A slower identification goes on and is used by the next call.
+        A slower identification continues and is used by the next call.
         """
         for name in self.absent:
             if name not in self._identifications:
@@ -165,7 +168,7 @@ class GuardService:
                 await self._finish_identification(name)
 
     async def _finish_identification(self, name: str) -> None:
-        """Register the identified model, or log the reason why there is none, once."""
+        """Register the identified model, or log once why it could not be identified."""
         try:
             identity, architecture = self._identifications.pop(name).result()
         except DriverError as error:
@@ -221,7 +224,7 @@ class GuardService:
                         _log.info("the device is tried again at once, since this is over: %s", seen)
                     seen = obstacle
             except Exception:  # noqa: BLE001 - as above
-                _log.exception("looking for what keeps the device from being loaded failed; trying again")
+                _log.exception("the check of the quarantined device failed; trying again")
 
     async def warm_for_ever(self) -> None:
         """Read the files of the next model into the page cache while the device works."""

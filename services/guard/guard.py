@@ -1,6 +1,6 @@
 """The guard, one per device, is the only process that reaches the model servers: it admits and answers calls.
 
-A chunk of calls is admitted only under the open epoch. There is no `await` between that check and the count of calls in
+A chunk of calls is admitted only under the open epoch. No `await` is between that check and the count of calls in
 flight, so a drain cannot overlook a chunk that passed the check.
 """
 
@@ -74,11 +74,11 @@ class Guard:
         self.epoch = epoch
 
     def close(self) -> None:
-        """Admit no further leased calls; those in flight go on."""
+        """Admit no further leased calls; those in flight continue."""
         self.epoch = None
 
     def serve_remote(self, model_id: int, resident: ServedModel) -> None:
-        """Admit calls of a model that needs no lease, whatever the epoch."""
+        """Admit calls of a model that needs no lease, in any epoch."""
         self._remote[model_id] = resident
 
     @property
@@ -170,7 +170,7 @@ class Guard:
         if answer.end is End.ANSWERED:
             try:
                 answer = answer if await resident.server.confirm() else RELEASED
-            except asyncio.CancelledError:  # as above; the call had ended, so it is no suspect
+            except asyncio.CancelledError:  # as above; the call had ended, so it is not a suspect
                 answer = RELEASED
         return Completion(
             id=call.id, started_at=started, ended_at=ended, device=self.device, epoch=epoch, concurrency=concurrency,

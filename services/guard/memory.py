@@ -129,7 +129,7 @@ def _read_processes(nvml: Any, handle: Any) -> tuple[DeviceProcess, ...]:
     """Read the processes that use the device; empty if the driver or the container does not tell."""
     try:
         found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except Exception:  # noqa: BLE001 - the library raises a class of its own where the driver is too old to tell
+    except Exception:  # noqa: BLE001 - the library raises its own class where the driver is too old to tell
         return ()
     return tuple(DeviceProcess(each.pid, _read_name(nvml, each.pid), (each.usedGpuMemory or 0) / MIB) for each in found)
 
@@ -212,7 +212,7 @@ class Verification:
         """Wait until there is room for `needed_mib` (None: nothing will be loaded), if need be after one `remedy`.
 
         Raises:
-            DriverError: there is no room; the message says how much is missing, who holds it, and what to do.
+            DriverError: too little memory is free; the message says how much is missing, who holds it, and what to do.
             NotMeasured: the memory cannot be read.
         """
         self._before = self._due = None
@@ -235,7 +235,7 @@ class Verification:
         return None if reading is None else self._find_problem(reading, needed_mib)
 
     async def verify_resident(self) -> None:
-        """Record what the load took, as the base of later samples.
+        """Record the memory of the load, as the base of later samples.
 
         Raises:
             DriverError: it took more than the budget.
@@ -297,9 +297,11 @@ class Verification:
         missing = needed_mib + reserve - reading.free
         if missing > 0:
             problem = f"{missing:.0f} MiB are missing: {reading.free:.0f} of {reading.total:.0f} are free"
-            problem = f"{problem}, {needed_mib} and a reserve of {reserve} are needed"
+            problem = f"{problem}, but {needed_mib} and a reserve of {reserve} are needed"
         elif sum(process.mib for process in strangers) > max(reading.total - budget, reserve):
-            problem = f"others hold more than the {budget} MiB of `device.budget_mib` leave of {reading.total:.0f}"
+            problem = (
+                f"other processes use memory that `device.budget_mib` ({budget} of {reading.total:.0f} MiB) reserves"
+            )
         else:
             return None
         who = "; ".join(map(str, strangers)) or "the driver names no process"

@@ -28,7 +28,7 @@ SESSION = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-# What asyncpg raises where the connection is lost; the last of them speaks of the library's own state.
+# Exceptions of asyncpg when the connection is lost; the last one is about the library's state.
 LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 TAKE = "SELECT pg_advisory_lock(hashtextextended('mathrag-guard:' || $1, 0))"
 
@@ -143,7 +143,6 @@ class DatabaseLock:
             await asyncio.sleep(POLL_S)
 
     async def release(self) -> None:
-        """Release the lock."""
         if self._connection is not None:
             await _close(self._connection)
 

@@ -91,7 +91,7 @@ class Reconciler:
         return self._current
 
     async def take_over(self) -> None:
-        """Close the residencies that a dead guard left open, and free what did not die with it.
+        """Close the residencies that a dead guard left open, and free their memory.
 
         A quarantine is lifted: the operator who restarted the guard is assumed to have dealt with its reason.
         """
@@ -128,7 +128,7 @@ class Reconciler:
             await self._move(newest.epoch, "quarantined", self._reason or "the flip was interrupted")
 
     async def find_obstacle(self) -> str | None:
-        """Find what keeps a quarantined device from being loaded, without loading anything; None if nothing is seen.
+        """Find an obstacle to loading a quarantined device, without a load; None if none is found.
 
         A load may fail for other reasons as well.
         """
@@ -153,7 +153,7 @@ class Reconciler:
         await self._unload()
 
     async def _flip(self, event: FlipEvent, residency: ResidencyRow | None) -> None:
-        """Run the machine in a trace of its own, with one span per step."""
+        """Run the machine in its own trace, with one span per step."""
         fields = {"device": self._device.id, "epoch": residency.epoch if residency else None}
         cause = residency.cause if residency and event is FlipEvent.WANTED else self._reason
         attributes = {"mathrag.cause": cause, **{f"mathrag.{name}": value for name, value in fields.items()}}
@@ -171,7 +171,7 @@ class Reconciler:
                 try:
                     with traces.span(effect.value):
                         pending = await self._steps[effect]() or pending
-                except Exception as error:  # noqa: BLE001 - whatever fails in a step, the device ends in quarantine and says why
+                except Exception as error:  # noqa: BLE001 - after any failure of a step, the device is quarantined with the reason
                     _log.exception("%s failed", effect.value)
                     self._reason = f"{effect.value}: {error}"
                     pending = FlipEvent.FAILED
@@ -232,7 +232,7 @@ class Reconciler:
         return [server.pid or self._registered[model].name for model, server in self._servers.items() if server.alive]
 
     async def _reclaim(self) -> None:
-        """Stop the servers once more, and have every driver free what an earlier guard or stop has left."""
+        """Stop the servers once more, and have every driver free leftovers of an earlier guard or stop."""
         await self._unload()
         await asyncio.gather(*(driver.take_over() for driver in self._drivers.values()))
 
@@ -268,7 +268,7 @@ class Reconciler:
         return FlipEvent.RESIDENT
 
     async def _require_registered_model(self, model: ModelIdentityRow) -> None:
-        """Verify that the model's driver would serve, or serves, what was registered.
+        """Verify that the model's driver would serve, or serves, the registered model.
 
         Raises:
             DriverError: it is another model now, or is not found.
@@ -319,7 +319,7 @@ class Reconciler:
 
     def _require_wanted(self) -> ResidencyRow:
         if self._wanted is None:
-            raise RuntimeError("no residency is wanted")
+            raise RuntimeError("the orchestrator has not ordered a residency")
         return self._wanted
 
     async def _report_phase(self, state: str, phase: Phase) -> None:

@@ -57,7 +57,7 @@ from shared.storage import rules as stored_rules
 from shared.storage.database import Database, sql
 from shared.storage.provenance import LibraryCache
 
-# What all executors share: the ends of calls, and what the retriever's failures mean for them.
+# Shared by all executors: the ends of calls, and the effects of the retriever's failures on them.
 
 _REQUEST = msgspec.json.Decoder(Request)
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def translate_failure(error: NoReply, address: str) -> Failure | RetrieverAway:
     if problem.type == Refused.kind:
         # A server that refuses our key refuses every search, so no fallback may hide it.
         kind = FailureKind.UNAVAILABLE if problem.what != problem.detail else error.kind
-        # `str(error)` is cut earlier, and the reason may stand at its end.
+        # `str(error)` is cut earlier, and the reason may be at its end.
         return Failure(kind=kind, detail=redact("; ".join(filter(None, (problem.detail, problem.hint))))[:MAX_DETAIL])
     return Failure(kind=error.kind, detail=str(error))
 
@@ -149,7 +149,7 @@ async def ask_together(
 
 
 class UnconfiguredExecutor:
-    """The executor of a role that is not configured: the pipeline goes on without its replies."""
+    """The executor of a role that is not configured: the pipeline continues without its replies."""
 
     def __init__(self, detail: str) -> None:
         self._reply = Failure(kind=FailureKind.NOT_CONFIGURED, detail=detail)
@@ -231,7 +231,7 @@ class VerifyExecutor:
         self._library = LibraryCache()
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
-        """Yield the verdicts as they come; the pool bounds how many documents are verified at once."""
+        """Yield the verdicts as they arrive; the pool bounds how many documents are verified at once."""
         requests = [_REQUEST.decode(call.request) for call in calls]
         documents = await read_documents(self._database, self._library, requests)
 
@@ -257,7 +257,7 @@ class ProgramExecutor:
         self._pool = pool
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
-        """Yield the outputs as they come; the pool bounds how many programs run at once."""
+        """Yield the outputs as they arrive; the pool bounds how many programs run at once."""
 
         async def execute(call: ClaimedCall) -> CallEnd:
             started = datetime.now(UTC)
@@ -292,7 +292,7 @@ class EstimateExecutor:
             yield end
 
     def _make_replies(self, requests: Sequence[Request]) -> list[Reply]:
-        """Estimate all requests; a classifier that cannot be read is an infrastructure failure, which can be mended."""
+        """Estimate all requests; a classifier that cannot be read is an infrastructure failure, which can be fixed."""
         try:
             found = self._classifier.probabilities([str(request.values["question"]) for request in requests])
         except Unavailable as error:
@@ -327,7 +327,8 @@ class RerankExecutor:
             yield end_calls([call], [await self._reply(request, documents)], started)[0]
 
     async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply | RetrieverAway:
-        """Return the scores; a job without a reranker gets a failure at once, and its pipeline goes on without."""
+        """Return the scores; a job without a reranker gets a failure at once, and its pipeline continues without
+        scores."""
         if request.model == NO_RERANKER.hash.hex():
             return NOT_CONFIGURED
         try:
@@ -343,7 +344,7 @@ class RerankExecutor:
 
 
 class GradeExecutor:
-    """The executor of grade calls; the grader of each plug-in has a pool of its own, so that it stops no other."""
+    """The executor of grade calls; the grader of each plug-in has its own pool, so that it stops no other."""
 
     def __init__(self, pool: GradingPool, plugin_pool: Callable[[Plugin], GradingPool]) -> None:
         """`plugin_pool` makes the pool of a plug-in's grader, when the first answer comes."""
@@ -352,7 +353,7 @@ class GradeExecutor:
         self._pools: dict[PluginPin, GradingPool] = {}
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
-        """Yield the grades as they come; the pool bounds how many run at once."""
+        """Yield the grades as they arrive; the pool bounds how many run at once."""
         async with aclosing(as_completed([self._grade(call) for call in calls])) as answers:
             async for answer in answers:
                 yield answer
@@ -448,9 +449,9 @@ class MineExecutor:
     async def _reply(self, call: ClaimedCall) -> Reply:
         request = _REQUEST.decode(call.request)
         if request.mining is None:
-            return Failure(kind=FailureKind.REFUSED, detail="the call names no miner")
+            return Failure(kind=FailureKind.REFUSED, detail="the call does not name a miner")
         if isinstance(request.mining, TemporalSimple):
-            return Failure(kind=FailureKind.REFUSED, detail="this release has no miner temporal-simple")
+            return Failure(kind=FailureKind.REFUSED, detail="this release does not have the miner temporal-simple")
         try:
             async with self._open_graph(call.model_id, request.model) as graph:
                 return await self._pool.mine(graph, str(request.values["relation"]), request.mining)
@@ -479,7 +480,7 @@ class MineExecutor:
                     "the job was submitted with other miners than this worker has; restart the service and mine again"
                 )
             if row.graph is None:
-                raise CannotMine("the graph does not exist any more; import it and mine again")
+                raise CannotMine("the graph no longer exists; import it and mine again")
             for unused in [each for each in self._users if not self._users[each]]:
                 del self._users[unused]
                 await asyncio.to_thread(shutil.rmtree, unused, ignore_errors=True)
@@ -495,11 +496,11 @@ VOCABULARIES = 8
 """Banks whose relations and phrases are cached, and thresholds of random choices whose rule numbers are."""
 NO_BANK = Failure(
     kind=FailureKind.BACKEND_ERROR,
-    detail="the rule bank does not exist any more: mine or import it again, then requeue the job",
+    detail="the rule bank no longer exists: mine or import it again, then requeue the job",
 )
 NO_PHRASES = Failure(
     kind=FailureKind.BACKEND_ERROR,
-    detail="the graph with the job's phrases does not exist any more: create it again, then requeue the job",
+    detail="the graph with the job's phrases no longer exists: create it again, then requeue the job",
 )
 NO_CHOICE = Failure(kind=FailureKind.REFUSED, detail="the call does not say which rules to choose")
 ChosenRules = tuple[NumberedRule, ...]

@@ -15,7 +15,7 @@ from shared.replies import Executed, Failure, FailureKind, Mined, Rule, Verified
 class VerificationPool(ChildPool):
     """Verifies at most `size` documents at once, each for at most `deadline_s` seconds of processor time.
 
-    SymPy has no time limit of its own.
+    SymPy itself does not limit its time.
     """
 
     def __init__(self, size: int, deadline_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The child of `ProgramPool`: it runs each program of a model in a fork of its own, which has given up what it can.
+"""The child of `ProgramPool`: it runs each program of a model in its own fork, which has given up its rights.
 
 It reads {"program"} and answers an `Executed` or a `Failure`. A fork costs milliseconds where SymPy costs seconds to
 import, and leaves no trace of a program to the next one. `shared/mathtext/programs.py` refuses most programs that mean
@@ -27,12 +27,12 @@ from shared.replies import Executed, Failure, FailureKind
 MEMORY_BYTES = 1 << 30
 """Limit of a program's address space, of which Python with SymPy takes a quarter."""
 LONGEST_REPLY = 1 << 13
-"""Bytes of a fork's reply; what the pool reads as a line may be eight times as long."""
+"""Bytes of a fork's reply; the line that the pool reads may be eight times as long."""
 LONGEST_MESSAGE = 500
 """Characters of an error's message that are kept."""
 TIMED_OUT = (signal.SIGPROF, signal.SIGXCPU)
 NOT_CONFINED = 111
-"""Exit status of a fork that could not give up what it had, and ran nothing."""
+"""Exit status of a fork that could not give up its rights, and ran nothing."""
 UNUSED = (
     "_compilation", "autowrap", "benchmarking", "benchmarks", "biomechanics", "categories", "codegen", "conftest",
     "continuum_mechanics", "control", "crypto", "diffgeom", "galgebra", "hep", "hyperexpand_doc", "interactive",
@@ -70,7 +70,8 @@ def load(deadline_s: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _import_sympy() -> None:
-    """Import what programs may need, and keep SymPy from reading any text as an expression, which it would evaluate."""
+    """Import the modules that programs may need, and keep SymPy from reading any text as an expression, which it would
+    evaluate."""
     import sympy
 
     warnings.simplefilter("ignore")
@@ -93,7 +94,7 @@ def _import_sympy() -> None:
 def _guard_printed_code() -> None:
     """Let code that SymPy prints of an expression and runs, as `nsolve` does, name functions of numbers only.
 
-    SymPy prints the name of a symbol or of an unknown function as it is, whatever Python would make of it.
+    SymPy prints the name of a symbol or of an unknown function unchanged, even if it is Python code.
     """
     import sympy
     from sympy.core import evalf
@@ -104,7 +105,7 @@ def _guard_printed_code() -> None:
     # These would choose NumPy, and names of SymPy itself.
     for module in (evalf, rootoftools):
         module.lambdify = lambda names, expression: compile_expression(names, expression, "mpmath")
-    compile_expression(sympy.Symbol("x"), sympy.Symbol("x"), "mpmath")  # imports what the code may name
+    compile_expression(sympy.Symbol("x"), sympy.Symbol("x"), "mpmath")  # imports the modules that the code may name
     printer = MpmathPrinter()
     known = (*printer.known_functions.values(), *printer.known_constants.values())
     lambdifying = sys.modules["sympy.utilities.lambdify"]
@@ -139,7 +140,7 @@ def _import_modules(package: ModuleType) -> None:
 def run_confined(work: Work, deadline_s: float) -> Executed | Failure:
     """Do `work` in a fork for at most `deadline_s` seconds of processor time, without files, network or processes.
 
-    What it raises, takes too much of or dies of is a failure that says so.
+    Its exceptions, exceeded limits and crashes become failures with the reason.
     """
     parent = os.getpid()
     reader, writer = os.pipe()

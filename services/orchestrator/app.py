@@ -156,7 +156,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         app.add_middleware(BrowserFilter, hosts=settings.access.hosts, host=settings.host)
     app.add_middleware(SecurityHeaders)
     if settings.telemetry.metrics:
-        # Add the request counter as the outermost middleware, so that refused requests are counted, too.
+        # Add the request counter as the outermost middleware, so that refused requests are counted as well.
         app.state.metrics = Metrics()
         app.include_router(health.metrics_router)
         app.add_middleware(CountRequests, requests=app.state.metrics.requests)

@@ -16,7 +16,7 @@ from shared.storage.jobs import count_extractions, count_verdicts
 
 
 class DeviceScheduler(Protocol):
-    """Declares what readiness needs to know of the scheduler of one device."""
+    """Declares the state of a device's scheduler that readiness checks."""
 
     @property
     def device(self) -> str:

@@ -112,7 +112,7 @@ class Distribution:
 
 
 class MetricValues(Collector):
-    """Values by metric and labels. Counters only grow; gauges are set anew each time."""
+    """Values by metric and labels. Counters only grow; gauges are set again each time."""
 
     def __init__(self) -> None:
         self._counters: defaultdict[tuple[str, Labels], float] = defaultdict(float)
@@ -388,7 +388,7 @@ class Vectors:
         self._values.count("mathrag_question_vectors_total", ["embedder"], now.asked - before.asked - hits)
 
 
-# Drop the `_created` series: there would be one more for each metric, and nobody reads them.
+# Drop the `_created` series: there would be one more for each metric, and they are not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 UNKNOWN = "unknown"

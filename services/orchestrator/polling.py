@@ -57,7 +57,7 @@ class Polls:
         """Polls that have not read yet, by the key of their object."""
 
     async def wait_for_next(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return what the next poll of `key` reads; all callers that wait for that poll share its result.
+        """Return the result of the next poll of `key`; all callers that wait for that poll share its result.
 
         A poll leaves the list before it reads: a later caller may already have seen newer data than it will find.
         """
@@ -119,8 +119,8 @@ class JobViewCache:
         """Return the job that `reference` names.
 
         Raises:
-            NotFound: there is none.
-            Conflict: there are several.
+            NotFound: it does not exist.
+            Conflict: the name is ambiguous.
         """
         trusted = self._trusted.get(reference)
         if trusted is not None and self._clock() < trusted.until:
@@ -152,7 +152,7 @@ class JobViewCache:
             still = self._lookups.get(reference) is mine
             if still:
                 del self._lookups[reference]
-        if still:  # else something was changed meanwhile
+        if still:  # else something was changed in the meantime
             if len(self._trusted) >= VIEWS_KEPT:
                 self._trusted.clear()
             self._trusted[reference] = CachedView(job, self._clock() + min(TRUSTED_S, self._fresh_s))

@@ -147,7 +147,7 @@ async def check_budget(deps: Deps) -> str:
     needed = await asyncio.to_thread(estimate_all, deps.settings.models, [deps.settings.device])
     large = [f"{name} ({mib} MiB)" for name, mib in needed.items() if mib > most]
     if large:
-        raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
+        raise NotReady(f"{', '.join(large)} do not fit within {most} MiB")
     return f"{most} MiB; the largest model takes {max(needed.values(), default=0)} MiB"
 
 
@@ -188,7 +188,7 @@ def _describe_nvidia(device: Device) -> str:
     total, needed = memory.total // MIB, device.budget_mib + device.reserve_mib
     if needed > total:
         limits = f"{device.budget_mib} MiB of budget and a reserve of {device.reserve_mib}"
-        raise NotReady(f"{limits} are {needed - total} MiB more than the {total} MiB of {device.id}")
+        raise NotReady(f"{limits} exceed the {total} MiB of {device.id} by {needed - total}")
     return f"driver {version}; {memory.free // MIB} of {total} MiB free"
 
 
@@ -268,7 +268,7 @@ def _format_mib(size: int) -> str:
 
 GIB = 1 << 30
 LEAST_FREE = GIB
-"""Bytes that must be free; PostgreSQL stops when there are none."""
+"""Bytes that must be free; PostgreSQL stops when the disk is full."""
 OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 MANIFEST = "manifest.json"
 READY = text("SELECT encode(signature, 'hex') AS name, path, file_hash FROM indexes WHERE state = 'ready' ORDER BY id")
@@ -482,7 +482,7 @@ async def check_redis(deps: Deps) -> str:
 
 
 async def check_redis_settings(deps: Deps) -> str:
-    """Check that Redis evicts nothing and persists what it stores."""
+    """Check that Redis evicts nothing and persists its data."""
     try:
         policy = (await deps.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
         appending = (await deps.redis.config_get("appendonly"))["appendonly"]
@@ -513,8 +513,8 @@ async def check_schedulers(deps: Deps) -> str:
     """Check that each scheduler of this process has observed the work recently; only these schedulers decide flips."""
     silent = [each for each in deps.schedulers if each.silent_s > SILENT_S]
     if silent:
-        heartbeats = ", ".join(f"that of {each.device} {each.silent_s:.0f} s ago" for each in silent)
-        raise NotReady(f"last complete observation of the work: {heartbeats}")
+        heartbeats = ", ".join(f"that of {each.device} last did so {each.silent_s:.0f} s ago" for each in silent)
+        raise NotReady(f"the scheduler has not read the queue for too long: {heartbeats}")
     return "" if deps.schedulers else "only the orchestrator's /readyz knows"
 
 
@@ -542,7 +542,7 @@ async def check_worker_sources(deps: Deps) -> str:
     others = sorted(key.decode() for key, source in reported.items() if source != here)
     if others:
         names = ", ".join(key.removeprefix("mathrag:worker:") for key in others)
-        raise NotReady(f"running another source than the files here: {names}", fix=EDITED)
+        raise NotReady(f"some workers run other source files than those on disk: {names}", fix=EDITED)
     return "as on disk"
 
 
@@ -560,8 +560,8 @@ async def check_models(deps: Deps) -> str:
         waits.append(f"{', '.join(row.jobs)} for {row.name} ({(row.digest or 'none')[:12]}; served is {served})")
     names = sorted({job for row in found for job in row.jobs})
     cancel = " && ".join(f"mathrag job cancel {shlex.quote(name)}" for name in names)
-    fix = f"restore the model as it was, then {RESTART}; or {cancel}, and submit again"
-    raise NotReady(f"waiting for models that nobody serves: {'; '.join(waits)}", fix=fix)
+    fix = f"restore the earlier model, then {RESTART}; or {cancel}, and submit again"
+    raise NotReady(f"jobs wait for models that no guard serves: {'; '.join(waits)}", fix=fix)
 
 
 def _explain_restart(name: str, own: str) -> str:
@@ -574,10 +574,10 @@ def _explain_restart(name: str, own: str) -> str:
 
 SERVERS = (
     Probe(name="postgres", run=check_postgres, fix=_explain_restart("postgres", "correct MATHRAG_DATABASE_URL")),
-    Probe(name="schema", run=check_schema, fix="`mathrag up` migrates; else docs/how-to/scaling.md says how"),
+    Probe(name="schema", run=check_schema, fix="run `mathrag up`, or migrate by hand: docs/how-to/scaling.md"),
     Probe(name="clock", run=check_clock, fix="run timedatectl set-ntp true on both machines", deep=True),
     Probe(name="redis", run=check_redis, fix=_explain_restart("redis", "correct MATHRAG_REDIS_URL")),
-    Probe(name="redis settings", run=check_redis_settings, fix="see its log", deep=True),
+    Probe(name="redis settings", run=check_redis_settings, fix="see the log of Redis", deep=True),
     Probe(name="retriever", run=make_service_check("retriever_url"),
           fix=_explain_restart("retriever", "correct MATHRAG_RETRIEVER_URL")),
     Probe(name="indexes", run=check_indexes, deep=True,
@@ -590,13 +590,13 @@ SERVERS = (
     Probe(name="plugins", run=check_usable, fix="mathrag plugin list", deep=True, alone=True),
     Probe(name="plugins of jobs", run=check_needed, fix="mathrag plugin list", deep=True),
     Probe(name="outages", run=check_outages, deep=True,
-          fix="start what is unavailable: the calls then continue by themselves; they fail after `workers.outage_s`"),
+          fix="start the unavailable server: its calls then continue; they fail after `workers.outage_s`"),
 )  # fmt: skip
 DEVICE = (
     Probe(name="device", run=check_state, each_device=True,
-          fix="fix what the detail names; the device is then tried again, at once by `mathrag gpu retry`"),
+          fix="fix the cause in the detail; the device is then tried again, at once by `mathrag gpu retry`"),
     Probe(name="footprints", run=check_footprints, deep=True, each_device=True,
-          fix=f"raise `footprint_mib` of the model in mathrag.yaml to what was measured, then {RESTART}"),
+          fix=f"raise `footprint_mib` of the model in mathrag.yaml to the measured value, then {RESTART}"),
     Probe(name="budget", run=check_budget, deep=True, alone=True, each_device=True,
           fix="raise `device.budget_mib`, or correct `footprint_mib` of the model"),
     Probe(name="driver", run=check_driver, deep=True, alone=True, each_device=True,
@@ -619,7 +619,6 @@ DEVICE = (
 
 
 def probes(settings: Settings) -> tuple[Probe, ...]:
-    """Return all probes."""
     every = (*SERVERS, *list_retrieval_probes(settings), *list_model_probes(settings), *DEVICE)
     return tuple(_repeat_for_devices(every, settings))
 

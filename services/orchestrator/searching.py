@@ -77,7 +77,7 @@ class CallAnswerer:
 
 
 def to_refusal(error: NoReply) -> MathragError:
-    """Turn the retriever's error into a refusal: about an index, about what it needs, or about a question that its
+    """Turn the retriever's error into a refusal: about an index, about its requirements, or about a question that its
     embedder cannot hold.
     """
     problem = error.problem

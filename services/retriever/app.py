@@ -68,7 +68,7 @@ class EmbedRequest(BaseModel):
 
 
 class RetrieverState:
-    """Holds what the process shares between requests: the caches, the models and the queue of builds."""
+    """Holds the state that requests share: the caches, the models and the queue of builds."""
 
     def __init__(self, settings: Settings, database: Database, embedder: Embedder, reranks: PinnedReranker) -> None:
         self.settings = settings
@@ -146,7 +146,7 @@ async def check(name: str, state: StateDependency) -> Response:
 
 
 async def build(request: Request, body: BuildRequest, state: StateDependency) -> Response:
-    """Build the corpus's dense and sparse index as far as they are missing; answer when both are ready.
+    """Build the corpus's dense and sparse index if they are missing; answer when both are ready.
 
     The build ends when the client closes the connection.
     """

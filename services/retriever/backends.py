@@ -9,7 +9,7 @@ def make_backends(retrieval: Retrieval, embedder: Embedder) -> list[Backend[Sear
     """Return the back end of each kind, "dense" and "sparse".
 
     Raises:
-        Unavailable: what the settings ask for is not installed.
+        Unavailable: a back end of the settings is not installed.
     """
     if "elasticsearch" in (retrieval.dense.backend, retrieval.sparse.backend):
         from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchTerms, ElasticsearchVectors

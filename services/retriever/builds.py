@@ -71,7 +71,7 @@ class BuildQueue:
             self._start_waiting()
             await turn.started.wait()
             yield
-        finally:  # a request that is cancelled while it waits ends here, too
+        finally:  # a request that is cancelled while it waits ends here as well
             (self._running if turn in self._running else self._waiting).remove(turn)
             self._start_waiting()
 
@@ -147,14 +147,14 @@ async def build_corpus(
     A caller that is cancelled leaves nothing of an unfinished index.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Invalid: the corpus is empty.
-        Conflict: the corpus was deleted or replaced meanwhile.
+        Conflict: the corpus was deleted or replaced in the meantime.
     """
     async with database.transaction() as connection:
         found = await connection.scalar(text("SELECT hash FROM corpora WHERE id = :id"), {"id": corpus})
     if found is None:
-        raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
+        raise NotFound(f"corpus {corpus} does not exist", hint="list the corpora, or upload one")
     return [await _build(database, data_dir, backend, queue, corpus, found) for backend in backends]
 
 
@@ -174,7 +174,7 @@ async def _build(
     async with database.transaction() as connection:
         result = await connection.execute(_POINTERS[backend.kind], {"index": row.id, "id": corpus, "hash": hash_})
     if result.rowcount == 0:
-        raise Conflict(f"Corpus {corpus} was deleted or replaced while it was indexed", hint="Build it again")
+        raise Conflict(f"Corpus {corpus} was deleted or replaced while it was being indexed", hint="Build it again")
     await to_thread.run_sync(backend.point, data_dir / row.path, corpus)
     return Build(
         index=row.id,
@@ -189,7 +189,7 @@ async def _build(
 async def _find_reusable(
     database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any]
 ) -> IndexRow | None:
-    """Find the index of this recipe; None if there is none, or it is damaged."""
+    """Find the index of this recipe; None if it does not exist, or it is damaged."""
     found = await _query_index(database, signature=canonical.digest(made))
     if found is None:
         return None
@@ -224,7 +224,7 @@ async def make_index(
         "kind": kind, "signature": signature, "path": path, "file_hash": file_hash, "documents": documents,
         "params": canonical.encode(made).decode(),
     }  # fmt: skip
-    with CancelScope(shield=True):  # also if the caller is cancelled, so that what is written is used
+    with CancelScope(shield=True):  # also if the caller is cancelled, so that the written index is used
         async with database.transaction() as connection:
             model = await _register_model(connection, kind, signature.hex())
             index = int(await connection.scalar(statement, {**values, "model": model}))
@@ -335,13 +335,13 @@ class IndexCache:
         """Return the index with this id, loading it if need be.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
             Unavailable: its files are missing or changed, or this code would build it otherwise.
         """
         if (loaded := self._use_loaded(index)) is not None:
             return loaded
-        async with self._loading:  # searches of other indexes go on meanwhile
-            loaded = self._use_loaded(index)  # whoever held the lock before may have loaded it
+        async with self._loading:  # searches of other indexes continue in the meantime
+            loaded = self._use_loaded(index)  # an earlier holder of the lock may have loaded it
             if loaded is None:
                 loaded = await self._load(index)
                 while len(self._indexes) >= INDEXES:
@@ -358,7 +358,7 @@ class IndexCache:
     async def _load(self, index: int) -> SearchIndex:
         row = await _query_index(self._database, index=index)
         if row is None:
-            raise NotFound(f"there is no index {index}", hint=REBUILD)
+            raise NotFound(f"index {index} does not exist", hint=REBUILD)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
         made = await to_thread.run_sync(make_recipe, backend, row.corpus)
@@ -381,7 +381,7 @@ class DocumentCache:
         """Return the existing documents by hash.
 
         A missing document could not be recognised as a near-duplicate, and the answer would leak. So the caller keeps
-        what was found, and does not read from the shared cache again.
+        the documents found, and does not read from the shared cache again.
         """
         wanted = set(documents)
         found = self._recent.find(wanted)

@@ -41,7 +41,7 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
     """Check one of `NAMES`; without `kept` no index is checked.
 
     Raises:
-        NotFound: there is no check of this name.
+        NotFound: no check has this name.
     """
     match name:
         case "embeddings" | "reranker":
@@ -49,12 +49,12 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
         case "elasticsearch":
             found = _check_elasticsearch(chosen, kept)
         case _:
-            raise NotFound(f"there is no check {name!r}: name one of {', '.join(NAMES)}")
+            raise NotFound(f"unknown check {name!r}: name one of {', '.join(NAMES)}")
     return await run_check(name, found, fix=advise_setting(f"retrieval.{name}"))
 
 
 async def _check_elasticsearch(chosen: Retrieval, kept: ServedIndexes | None) -> str:
-    """Check that the server is an Elasticsearch of `MAJOR`, lets us do what we need to, and holds, complete, every
+    """Check that the server is an Elasticsearch of `MAJOR`, grants the required privileges, and holds, complete, every
     index that a corpus uses.
     """
     once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": model_checks.TIMEOUT_S})

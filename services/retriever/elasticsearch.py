@@ -60,7 +60,7 @@ TOO_MANY_TERMS = "too many nested clauses"
 REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 """Statuses of a server that does not know our key or user, or does not let it do this."""
 PRIVILEGES: Mapping[str, tuple[str, ...]] = {"cluster": ("monitor",), "index": ("read", "write", "manage")}
-"""What the key or user needs: on the cluster, and on the indexes and aliases with our prefix."""
+"""Required privileges of the key or user: on the cluster, and on the indexes and aliases with our prefix."""
 MAKE_KEY = "docs/how-to/retrieval.md#api-key-of-elasticsearch"
 _GRANTED = re.compile(r"granted by the (cluster|index) privileges \[([^\]]*)\]")
 
@@ -79,7 +79,9 @@ def translate_errors(server: str) -> Iterator[None]:
         yield
     except UnsupportedProductError as error:
         hint = f"{URL} must name an Elasticsearch {MAJOR}; forks such as OpenSearch are not supported"
-        raise Unavailable(f"{_describe(server)} is not an Elasticsearch", hint=hint, what=_describe(server)) from error
+        raise Unavailable(
+            f"{_describe(server)} is not an Elasticsearch server", hint=hint, what=_describe(server)
+        ) from error
     except ApiError as error:
         raise make_error(server, error.meta.status, error.body) from error
     except TransportError as error:
@@ -129,7 +131,7 @@ def find_reason(error: object) -> str:
 
 
 def _explain_tls(message: str) -> tuple[str, str]:
-    """Describe what is wrong with the server's certificate, and how to fix it."""
+    """Describe the problem of the server's certificate, and how to fix it."""
     if "Fingerprints did not match" in message:
         hint = "`retrieval.elasticsearch.fingerprint` must be the SHA-256 of its certificate or its authority's"
         return f"has a certificate with another fingerprint: {message}", hint
@@ -145,11 +147,11 @@ def make_error(server: str, status: int, body: object) -> MathragError:
     error = body.get("error") if isinstance(body, Mapping) else body
     why, address = find_reason(error), _describe(server)
     if status == HTTPStatus.NOT_FOUND:
-        return UnsoundIndex(f"{address} does not have what was requested: {why}")
+        return UnsoundIndex(f"{address} does not have the requested index or document: {why}")
     if status in REFUSED:
         return _make_refusal(address, status, why)
     if status == HTTPStatus.NOT_ACCEPTABLE or "media_type_header_exception" in str(error):
-        message = f"{address} is not supported, which needs version {MAJOR}"
+        message = f"{address} is not supported: version {MAJOR} is required"
         return Unavailable(message, hint=f"{URL} must name a server of version {MAJOR}", what=address)
     if status in OVERLOADED:
         hint = "wait, or see its logs; `retrieval.elasticsearch.retries`"
@@ -157,7 +159,7 @@ def make_error(server: str, status: int, body: object) -> MathragError:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unavailable(f"{address} failed ({status}): {why}", hint="see its log", what=address)
     if TOO_MANY_TERMS in why:
-        return TooLarge(f"{address} refuses a question with so many terms: {why}", hint="ask a shorter question")
+        return TooLarge(f"{address} refuses a question with too many terms: {why}", hint="ask a shorter question")
     return Invalid(f"{address} refuses a request ({status}): {why}", hint="see its log")
 
 
@@ -166,10 +168,10 @@ def _make_refusal(address: str, status: int, why: str) -> Refused:
     found = _GRANTED.search(why)
     kind, granting = (found[1], re.findall(r"\w+", found[2])) if found else ("", [])
     if missing := next((each for each in PRIVILEGES.get(kind, ()) if each in granting), None):
-        message = f"{address} refuses us ({status}), the key or user lacks the {kind} privilege `{missing}`: {why}"
+        message = f"{address} refuses access ({status}): the key or user lacks the {kind} privilege `{missing}`: {why}"
         return Refused(message, hint=f"grant it, or make a new key: {MAKE_KEY}", what=address)
     hint = f"set `retrieval.elasticsearch.api_key` to a valid key (how to make one: {MAKE_KEY}), or user and password"
-    return Refused(f"{address} refuses us ({status}): {why}", hint=f"{hint} in {URL}", what=address)
+    return Refused(f"{address} refuses access ({status}): {why}", hint=f"{hint} in {URL}", what=address)
 
 
 # Connect to the Elasticsearch server of the settings, at the first request.
@@ -214,7 +216,9 @@ def connect(settings: settings_module.Elasticsearch, connections: int) -> Elasti
     try:
         urls = settings.addresses
         if not urls:
-            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {settings_module.SERVER_URL}")
+            raise Unavailable(
+                "no Elasticsearch server is configured", hint=f"set {URL}, as in {settings_module.SERVER_URL}"
+            )
         return Elasticsearch(
             list(urls),
             api_key=settings.api_key or None,
@@ -242,13 +246,18 @@ def _choose_trust(settings: settings_module.Elasticsearch) -> dict[str, Any]:
         ssl.create_default_context(cafile=settings.ca_certs)  # the client itself would read it with the first request
         return {"ca_certs": str(settings.ca_certs)}
     except OSError as error:  # also ssl.SSLError: the file holds no certificate
-        reason = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "it holds no certificate"
+        reason = (
+            error.strerror
+            if isinstance(error, FileNotFoundError | PermissionError)
+            else "it does not contain a certificate"
+        )
         hint = "name the PEM file of its authority, such as config/certs/http_ca.crt of an Elasticsearch of version 9"
         message = f"`retrieval.elasticsearch.ca_certs`: {settings.ca_certs} cannot be used: {reason}"
         raise Unavailable(message, hint=hint) from None
 
 
-# A synchronous, thread-safe client of Elasticsearch for what the project uses: indexes, bulk, search and aliases.
+# A synchronous, thread-safe client of Elasticsearch for the operations that the project uses: indexes, bulk, search and
+# aliases.
 #
 # It only uses features that every node of version 9 has, without a licence and without scripts.
 
@@ -353,7 +362,7 @@ class ElasticsearchServer:
     def _send(self, index: str, chunk: Sequence[Document]) -> int:
         actions = ({"_index": index, "_id": document, "_source": fields} for document, fields in chunk)
         answers = helpers.streaming_bulk(
-            self._patient.options(retry_on_status=()),  # the helper repeats what is refused, by document
+            self._patient.options(retry_on_status=()),  # the helper repeats refused documents
             actions,
             chunk_size=CHUNK,
             max_chunk_bytes=CHUNK_BYTES,
@@ -449,7 +458,7 @@ class ElasticsearchServer:
         lines: list[Body] = []
         for body in bodies:
             header: dict[str, Any] = {"allow_partial_search_results": False}
-            if self.replicas:  # each copy has a graph of its own: the same search always goes to the same copy
+            if self.replicas:  # each copy has its own graph: the same search always goes to the same copy
                 header["preference"] = f"{crc32(msgspec.json.encode(body)):08x}"
             lines += (header, body)
         with translate_errors(self._name):
@@ -469,7 +478,7 @@ class ElasticsearchServer:
             self._patient.options(ignore_status=404).indices.delete(index=index)
 
     def discard(self, index: str) -> None:
-        """Delete an index whose creation may still be going on, after waiting for it."""
+        """Delete an index whose creation may still be in progress, after waiting for it."""
         with suppress(MathragError), translate_errors(self._name):  # a key may lack the right to ask
             self._client.cluster.health(wait_for_events="languid", timeout=self._patience)
         self.delete(index)
@@ -543,7 +552,7 @@ class ServerBackend:
         """Build an index of all documents, all or nothing; `fields` makes the fields of a batch's texts.
 
         Raises:
-            Invalid: there is no document, or the server never takes one, or an index of these parameters.
+            Invalid: `batches` has no document, or the server permanently rejects a document or these parameters.
             Unavailable: the server takes no documents now.
         """
         index = f"{self._server.prefix}-{self.kind}-{signature}"
@@ -797,7 +806,7 @@ class ElasticsearchTerms(ServerBackend):
     def recipe(self) -> dict[str, Any]:
         """Return the formula and the tokenizer; the server's address does not matter.
 
-        `factor` is what the server's scores are multiplied by. Indexes of release 0.1 have none: their scores were k1 +
+        `factor` multiplies the server's scores. Indexes of release 0.1 have none: their scores were k1 +
         1 times the formula's.
         """
         formula = {"backend": "elasticsearch BM25", "k1": self._k1, "b": self._b, "factor": "1 / (k1 + 1)"}

@@ -83,7 +83,7 @@ class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", forbid_unknown
 Request = Evaluate | Tune
 
 
-# The modes of evaluation: one list as it is, or both of them fused as a job would.
+# The modes of evaluation: one list alone, or both of them fused as in a job.
 
 Kind = Literal["dense", "sparse"]
 WEIGHTED = "weighted"
@@ -131,10 +131,10 @@ def choose_mode(name: str, params: Params) -> Mode:
     is `hybrid` in two wordings; `rerank` is `hybrid` reordered by a cross-encoder.
 
     Raises:
-        Invalid: there is none of this name.
+        Invalid: no mode has this name.
     """
     if name not in NAMES:
-        raise Invalid(f"there is no mode {name!r}", hint=f"choose one of {', '.join(NAMES)}")
+        raise Invalid(f"unknown mode {name!r}", hint=f"choose one of {', '.join(NAMES)}")
     if name in ("dense", "sparse"):
         return Mode(name=name, kinds=(name,))  # type: ignore[arg-type] # one of the two
     fusion = params.fusion
@@ -189,10 +189,10 @@ class Collection:
         """Read the documents' ids.
 
         Raises:
-            NotFound, Invalid, InvalidLine: this is no such folder, or a line cannot be used.
+            NotFound, Invalid, InvalidLine: this is not a BEIR folder, or a line cannot be used.
         """
         if not folder.exists():
-            raise NotFound(f"there is no folder {str(folder)!r}", hint="name a BEIR folder")
+            raise NotFound(f"folder {str(folder)!r} does not exist", hint="name a BEIR folder")
         if not (folder / CORPUS).is_file() or not (folder / "qrels").is_dir():
             hint = "write corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv into it"
             raise Invalid(f"{folder.name!r} is not a BEIR folder", hint=hint)
@@ -237,7 +237,7 @@ class Collection:
         """Return the queries and judgements of `split`.
 
         Raises:
-            Invalid, InvalidLine: there is no such split, it judges none of the queries, or a line cannot be used.
+            Invalid, InvalidLine: the split does not exist, it judges none of the queries, or a line cannot be used.
         """
         file = f"qrels/{split}.tsv"
         items = list(datasets.read_dataset(paths.dataset_lines(self._folder, split=split)))
@@ -266,9 +266,9 @@ class Collection:
         both from 1, and has document 225 among those relevant to query 225. So the document must also hold the query's
         words.
         """
-        alike = queries.keys() & set(self.ids.values())
-        texts = self.texts(alike) if alike else {}
-        return frozenset(query for query in alike if _normalise(queries[query]) in _normalise(texts[query]))
+        shared = queries.keys() & set(self.ids.values())
+        texts = self.texts(shared) if shared else {}
+        return frozenset(query for query in shared if _normalise(queries[query]) in _normalise(texts[query]))
 
     def _open_records(self) -> Reader[CorpusRecord]:
         rows = paths.corpus_lines(self._folder / CORPUS)
@@ -281,7 +281,7 @@ def _normalise(text: str) -> str:
 
 def _get_id(record: CorpusRecord) -> str:
     if record.external_id is None:
-        raise Invalid(f"a document of {CORPUS} has no `_id`, and judgements name documents by it")
+        raise Invalid(f"a document of {CORPUS} has no `_id`, which judgements refer to")
     return record.external_id
 
 
@@ -309,11 +309,11 @@ def read_run(path: Path, k: int) -> dict[str, list[str]]:
     """Read at most `k` documents per query, by descending score as trec_eval does, and by rank where scores are equal.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file does not exist.
         InvalidLine: a row does not have six columns, or its rank or score is not a number.
     """
     if not path.is_file():
-        raise NotFound(f"there is no run {str(path)!r}", hint="correct the path, or write a run with --run FILE")
+        raise NotFound(f"file {str(path)!r} does not exist", hint="correct the path, or write a run with --run FILE")
     rows: dict[str, list[tuple[float, int, str]]] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
@@ -364,7 +364,7 @@ class CollectionSearcher:
         self._indexes: dict[Kind, SearchIndex] = {}
 
     def recipe(self, kind: Kind) -> dict[str, Any]:
-        """Return what determines the scores of an index."""
+        """Return the values that determine the scores of an index."""
         return make_recipe(self._backends[kind], self._collection.hash)
 
     def lists(self, kinds: Iterable[Kind], queries: Queries) -> Lists:
@@ -475,10 +475,10 @@ Measured = Mapping[str, Mapping[str, float]]
 
 
 def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSearcher) -> dict[str, Any]:
-    """Return the result of the evaluation; every measure is a key of its own.
+    """Return the result of the evaluation; every measure is its own key.
 
     Raises:
-        Invalid, NotFound, InvalidLine: what the request names is not there or cannot be used.
+        Invalid, NotFound, InvalidLine: a name in the request does not exist or cannot be used.
     """
     names = choose_measures(request)
     queries = collection.queries(request.split)
@@ -511,7 +511,7 @@ def choose_measures(request: Evaluate) -> list[str]:
     """Return the usual measures for which `k` documents suffice, and those that were asked for.
 
     Raises:
-        Invalid: there is no such measure, or it looks at more documents.
+        Invalid: the measure does not exist, or it looks at more documents.
     """
     k = request.k
     usual = ("nDCG@10", f"Recall@{k}", "MAP", "MRR@10", "nDCG@5", "Recall@10", "Precision@10", "F1@10")
@@ -523,12 +523,12 @@ def require_depth(name: str, k: int) -> str:
     """Return the measure if it looks at no more than `k` documents."""
     depth = metrics.get_cutoff(name) or 0
     if depth > k:
-        raise Invalid(f"{name} looks at more than {k} documents", hint=f"--k {depth}")
+        raise Invalid(f"{name} needs more than {k} documents", hint=f"set --k {depth}")
     return name
 
 
 def count_queries(collection: Collection, queries: Queries) -> dict[str, int]:
-    """Count what was searched and asked, and what was left out."""
+    """Count the searches and questions, and those left out."""
     return {
         "documents": len(collection.ids),
         "empty_documents": collection.skipped,
@@ -555,7 +555,7 @@ def compare_measures(measured: Measured, others: Mapping[str, Measured], name: s
 
 
 def _make_runs(request: Evaluate, queries: Queries, searcher: CollectionSearcher) -> dict[str, Run]:
-    """Return the runs of the mode and of all that it is compared with; a name that is no mode names a file."""
+    """Return the runs of the mode and of those that it is compared with; other names are files."""
     files = [name for name in request.against if name not in NAMES and Path(name).is_file()]
     modes = dict.fromkeys(name for name in (request.mode, *request.against) if name not in files)
     runs = searcher.runs([choose_mode(name, request.params) for name in modes], queries)
@@ -636,7 +636,7 @@ def split_queries(request: Tune, collection: Collection) -> Halves:
     """Split into development and held-out queries; a query of both splits is held out.
 
     Raises:
-        Invalid: there is no such split, or one of them would hold fewer than two queries.
+        Invalid: the split does not exist, or one of them would hold fewer than two queries.
     """
     held_out = collection.queries(request.held_out)
     split = request.split or (DEVELOPMENT if DEVELOPMENT in collection.splits() else request.held_out)
@@ -652,7 +652,7 @@ def split_queries(request: Tune, collection: Collection) -> Halves:
         how = f"half of {split}.tsv, seed {request.seed}"
     if min(len(development.judged), len(held_out.judged)) < 2:
         too_few = f"`{request.held_out}` has too few queries"
-        raise Invalid(f"{too_few}: two are needed to choose on, and two others to measure on")
+        raise Invalid(f"{too_few}: two are needed for tuning, and two others for measuring")
     return Halves(development=development, held_out=held_out, how=how)
 
 

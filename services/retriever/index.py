@@ -108,14 +108,14 @@ class Backend(Protocol[I_co]):
             signature: digest of the recipe in hex, which is part of the index's name on a server.
 
         Raises:
-            Invalid: there is no document.
+            Invalid: documents are missing.
         """
 
     def load(self, folder: Path) -> I_co:
         """Load the index that `save` wrote into `folder`."""
 
     def check(self, folder: Path) -> None:
-        """Check what the index needs outside of `folder`.
+        """Check the requirements of the index outside of `folder`.
 
         Raises:
             UnsoundIndex: it is missing or damaged.
@@ -168,7 +168,7 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
         The folder, and the SHA-256 of its manifest.
 
     Raises:
-        Unavailable: there is no room for it, or another reason of the file system.
+        Unavailable: the file system refuses, for example because the disk is full.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -189,12 +189,12 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
         return folder, _compute_sha256(folder / MANIFEST)
     except OSError as error:
         reason = error.strerror or str(error)
-        hint = "make room there, then `mathrag corpus index NAME`, or upload the same corpus again: it goes on here"
+        hint = "free disk space, then `mathrag corpus index NAME`: the build continues where it stopped"
         raise Unavailable(f"the index cannot be written below {root}: {reason}", hint=hint) from error
 
 
 def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> None:
-    """Verify that `folder` is what was registered and what this code would build.
+    """Verify that `folder` is the registered index and that this code would build the same.
 
     Raises:
         UnsoundIndex: a file is missing or changed, or the index was built by another recipe.
@@ -202,7 +202,7 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> None:
     try:
         found = (folder / MANIFEST).read_bytes()
         if hashlib.sha256(found).digest() != file_hash:
-            raise make_refusal(folder, f"{MANIFEST} is not the one that was registered")
+            raise make_refusal(folder, f"{MANIFEST} is not the index that was registered")
         manifest = msgspec.json.decode(found, type=IndexManifest)
         differing = sorted(key for key in manifest.recipe | recipe if manifest.recipe.get(key) != recipe.get(key))
         if differing:
@@ -212,7 +212,7 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> None:
             raise make_refusal(folder, f"it was built with another {', '.join(differences)}")
         for name, expected in manifest.files.items():
             if _compute_sha256(folder / name).hex() != expected:
-                raise make_refusal(folder, f"{name} is not the file that was built")
+                raise make_refusal(folder, f"{name} differs from the file that was built")
     except OSError as error:
         raise make_refusal(folder, f"{error.filename} cannot be read") from error
 
@@ -260,7 +260,7 @@ def sort_positions(documents: Sequence[str]) -> list[int]:
 #
 # A layout only proposes documents, whose cosines are then computed in double precision, so that scores do not depend on
 # it. A graph or a list may miss a near document, but deterministically: neither the build nor the other questions of a
-# batch change what is found.
+# batch change the result.
 
 LEAST_PER_LIST = 39
 """Lower bound of documents per centroid, below which FAISS warns and finds less."""
@@ -407,7 +407,7 @@ def split_pairs(run: str) -> list[str]:
 
 
 def split_words(run: str) -> list[str]:
-    """Return the words of jieba's search mode, and pairs of what is not Chinese.
+    """Return the words of jieba's search mode, and pairs of the other words.
 
     Raises:
         NotInstalled: jieba is not installed.
@@ -426,7 +426,7 @@ def _get_tokenizer() -> Any:
 
 @cache
 def load_tokenizer() -> Any:
-    """Make a tokenizer of our own, and read its dictionary: about a second and 64 MB.
+    """Make our own tokenizer, and read its dictionary: about a second and 64 MB.
 
     jieba's `initialize` would take its dictionary from any file called `jieba.cache` in the machine's temporary folder.
     """
@@ -510,8 +510,8 @@ class TermCutter:
         return tokenise(text, self._cut)
 
     def recipe(self) -> dict[str, Any]:
-        """Return what determines the terms. Pairs of characters add nothing, so that indexes from before the choice
-        stay valid."""
+        """Return the values that determine the terms. Pairs of characters add nothing, so that indexes from before the
+        choice stay valid."""
         return {"tokens": VERSION} | ({"chinese": self._made_by} if self._made_by else {})
 
 
@@ -693,8 +693,8 @@ class GpuCopy:
 class GpuFlat(Flat):
     """Searches a flat index on the GPU as far as `mib` suffices.
 
-    The candidates and so the scores are those of the CPU. What does not fit, or fails on the GPU, is searched on the
-    CPU.
+    The candidates and so the scores are those of the CPU. An index that does not fit, or fails on the GPU, is searched
+    on the CPU.
     """
 
     def __init__(self, mib: int) -> None:

@@ -23,14 +23,14 @@ async def find(database: Database, data_dir: Path, server: ElasticsearchServer, 
         Unavailable: the server does not answer.
     """
     stored = await to_thread.run_sync(server.indexes)
-    # In this order: what was stored is being built now, or was registered before the rows are read.
+    # In this order: a stored index is being built now, or was registered before the rows are read.
     building = queue.signatures
     used = building | await _list_used(database, data_dir)
     return [index for index in stored if _get_signature(index) not in used]
 
 
 async def delete(database: Database, data_dir: Path, server: ElasticsearchServer, queue: BuildQueue) -> list[str]:
-    """Delete the indexes that `find` names, and return their names; one that a build begins meanwhile is kept.
+    """Delete the indexes that `find` names, and return their names; one that a build begins in the meantime is kept.
 
     Raises:
         Unavailable: the server does not answer.

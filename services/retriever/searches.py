@@ -97,7 +97,7 @@ class EmbeddingCache:
         return dict(zip(distinct, await self.documents(distinct), strict=True)) if distinct else {}
 
     async def register(self, database: Database) -> None:
-        """Make the embedder what new jobs are pinned to; an outage of its server or the database is waited for."""
+        """Pin new jobs to the embedder; an outage of its server or the database is waited for."""
         await register_for_new_jobs(database, await self._identify(), "embedder")
 
     async def _identify(self) -> ModelIdentity:
@@ -111,8 +111,8 @@ class EmbeddingCache:
         """Return a vector of length 1 for each text, in order.
 
         Args:
-            texts: what is embedded.
-            model: hash, in hex, of the row of `models` that the asking job is pinned to; "": whatever is configured.
+            texts: the texts to embed.
+            model: hash, in hex, of the row of `models` that the asking job is pinned to; "": the configured embedder.
 
         Raises:
             Conflict: the job was given another embedder.
@@ -120,7 +120,7 @@ class EmbeddingCache:
             Unavailable: the embedder's server does not answer now.
         """
         if model and model != (await self._identify()).hash.hex():
-            raise Conflict("the job is pinned to another embedder than the retriever is configured with")
+            raise Conflict("the job is pinned to an embedder that the retriever is not configured with")
         vectors = await self.documents(texts)
         return EmbeddedTexts(vectors=tuple(vector.astype("<f4").tobytes() for vector in vectors))
 
@@ -153,7 +153,7 @@ SPARE = 10
 
 
 class IndexSearch(BaseModel):
-    """Asks one index one question; `Retrieve` says what the fields mean."""
+    """Asks one index one question; see `Retrieve` for the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -272,7 +272,7 @@ def take_page(search: IndexSearch, matches: Sequence[IndexMatch], known: dict[st
         Hit(document=match.document, rank=rank, score=match.score)
         for rank, match in enumerate(kept, start=search.skip + 1)
     )
-    # Scores fall, so what is cut is the end of the list.
+    # Scores fall, so the end of the list is cut.
     left = sum(search.threshold is None or hit.score >= search.threshold for hit in hits)
     return Retrieved(hits=hits[:left], duplicates=tuple(dropped), cut=hits[left:] or msgspec.UNSET)
 
@@ -304,7 +304,7 @@ class RerankQuestion(BaseModel):
 
 
 class PinnedReranker:
-    """The configured reranker, or None where there is none."""
+    """The configured reranker, or None."""
 
     def __init__(self, identity: ModelIdentity, reranker: RerankingModel | None) -> None:
         self._identity = identity
@@ -312,7 +312,7 @@ class PinnedReranker:
         self._limiter = CapacityLimiter(RERANKS_AT_ONCE)
 
     async def register(self, database: Database) -> None:
-        """Register the reranker, or that there is none, so that new jobs are pinned to it."""
+        """Register the reranker, or its absence, so that new jobs are pinned to it."""
         await register_for_new_jobs(database, self._identity, "reranker")
 
     async def answer(self, question: RerankQuestion) -> Scored | Failure:
@@ -322,7 +322,7 @@ class PinnedReranker:
             Unavailable: the reranker's server does not answer now.
         """
         if self._reranker is None or question.model != self._identity.hash.hex():
-            detail = "the job is pinned to another reranker than the retriever is configured with: submit it again"
+            detail = "the job is pinned to a reranker that the retriever is not configured with: submit it again"
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
         try:
             scores = await to_thread.run_sync(
@@ -339,7 +339,7 @@ def identify_reranker(settings: RerankerSettings) -> ModelIdentity:
     """Return the identity of the reranker: everything that changes scores, which its address does not.
 
     Raises:
-        WeightsMissing: there is no such file or folder.
+        WeightsMissing: the file or folder does not exist.
     """
     if settings.kind == "none":
         return NO_RERANKER

@@ -25,9 +25,10 @@ from shared.settings import Limits
 # disconnected.
 
 LINGER_S = 2.0
-"""How long a refused client may go on sending: if closed at once, it would be reset before it has read the reason."""
+"""How long a refused client may continue sending: if closed at once, it would be reset before it has read the
+reason."""
 LINGER_BYTES = 1 << 20
-"""Upper bound of what is read from it meanwhile."""
+"""Maximum number of bytes that are read from it in that time."""
 MAX_PIPELINED = 16
 """Requests that a client may send ahead of their answers."""
 BODY_PERIODS = 2
@@ -89,7 +90,7 @@ class LimitedConnection(HttpToolsProtocol):
         return not is_in_use and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Mark the request that is being answered as disconnected, too: uvicorn marks only the newest one."""
+        """Mark the request that is being answered as disconnected as well: uvicorn marks only the newest one."""
         self._stop_waiting()
         self._disconnect(self._running)
         super().connection_lost(exc)
@@ -105,11 +106,12 @@ class LimitedConnection(HttpToolsProtocol):
             self._await_header()
         try:
             self.parser.feed_data(data)
-            # Bound what the parser has read without an event, such as a field, chunk size or trailer that does not end.
+            # Bound the bytes that the parser reads without an event, such as a field, chunk size or trailer that does
+            # not end.
             if self._undecoded > self._limits.header_bytes:
                 raise _make_header_error(self._limits)
         except httptools.HttpParserUpgrade:
-            pass  # no upgrade is supported: the request is answered as it is
+            pass  # no upgrade is supported: the request is answered normally
         except (httptools.HttpParserError, HeaderTooLarge) as error:
             causes = (each for each in (error, error.__context__) if isinstance(each, MathragError))
             self._refuse_in_turn(next(causes, BadRequest("the request is not valid HTTP/1.1")))
@@ -124,7 +126,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._awaited, self._postponed, self._undecoded = "header", error, 0
         self._stop_waiting()
 
-    # Callbacks of the parser; what they raise reaches `data_received` as the context of a parser's error.
+    # Callbacks of the parser; their exceptions reach `data_received` as the context of a parser's error.
 
     def on_message_begin(self) -> None:
         """Start to count a new request's header."""
@@ -312,7 +314,7 @@ async def finish_while_connected(request: Request, work: Coroutine[Any, Any, T])
     The body of `request` must have been read.
 
     Raises:
-        BadRequest: the client has closed the connection, so that nobody reads the answer.
+        BadRequest: the client has closed the connection, so its answer is not needed.
     """
     with CancelScope() as scope:
 

@@ -152,10 +152,11 @@ _HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[\w.-]+))(?::\d+)?")
 
 
 class BrowserFilter:
-    """Middleware that refuses what a page of another site makes a browser send."""
+    """Middleware that refuses requests that a page of another site makes a browser send."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] = (), *, host: str = "") -> None:
-        """`hosts` is `access.hosts`, whose pages may write, too; `host` is the address that the service listens on."""
+        """`hosts` is `access.hosts`, whose pages may write as well; `host` is the address that the service listens
+        on."""
         self._app = app
         self._pages = {each.lower() for each in hosts}
         self._names = {"localhost", *filter(None, map(_parse_name, (host, *hosts)))}
@@ -169,7 +170,7 @@ class BrowserFilter:
     def _refusal(self, scope: Scope, headers: Headers) -> Forbidden | None:
         host = headers.get("host", "").lower()
         if (name := _parse_name(host)) not in self._names and not is_address(name):
-            # Others can point a name of their own at this machine, but not an address.
+            # Others can point their own name at this machine, but not an address.
             return Forbidden(
                 f"this service does not answer under the name {name!r}",
                 hint="add it to `access.hosts`, or require keys",

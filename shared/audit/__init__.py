@@ -74,7 +74,7 @@ async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
     """Return every violation in the job's rows, read from one snapshot; an empty list means a clean audit.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
     """
     async with database.snapshot() as connection:
         await connection.execute(PLANS)
@@ -101,7 +101,7 @@ async def describe_changed_pipeline(database: Database, public_id: uuid.UUID) ->
 
 
 async def _run_check(audit: AuditedJob, check: Check) -> list[Violation]:
-    """Run one check; a check that fails is a violation, too, and the others go on."""
+    """Run one check; a check that fails is a violation as well, and the others continue."""
     await audit.connection.execute(SAVE)
     try:
         return await check(audit)
@@ -116,7 +116,7 @@ async def check_in_thread(database: Database, public_id: uuid.UUID) -> list[Viol
     """Run `check` in a thread with its own connection, because replays would block the caller's event loop.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
     """
     url = database.engine.url.render_as_string(hide_password=False)
 

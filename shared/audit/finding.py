@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.storage.database import fill_names
 
 MINE = fill_names("mine AS MATERIALIZED ({CALLS_OF_JOB})")
-"""A WITH item: the calls that the job's samples refer to, whoever executed them."""
+"""A WITH item: the calls that the job's samples refer to, including calls that another job executed."""
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class AuditedJob(NamedTuple):
 
 
 def make_violations(invariant: str, message: str, rows: Iterable[str]) -> list[Violation]:
-    """Return a violation with these rows, or an empty list if there are none."""
+    """Return a violation with these rows, or an empty list without rows."""
     named = tuple(rows)
     return [Violation(invariant=invariant, message=message, rows=named)] if named else []
 

@@ -1,4 +1,4 @@
-"""Replay samples and compare them with what is stored, and stored sources with their hashes."""
+"""Replay samples and compare them with the stored rows, and compare stored sources with their hashes."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -104,7 +104,7 @@ class ReplayAuditor:
                 progress.consume(answers)
         except (DBAPIError, OSError):
             raise
-        except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others go on
+        except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others continue
             return f"could not be replayed: {type(error).__name__}: {error}"
         return progress
 
@@ -130,7 +130,7 @@ class ReplayAuditor:
 
 
 def _decode_given(row: RowMapping, pipeline: str) -> Stored | None:
-    """Decode what was given for the sample; None if there is nothing, or if its replay says why it cannot be read."""
+    """Decode the stored input of the sample; None without one, or if its replay reports why it cannot be read."""
     try:
         return advance.decode_given(row, pipeline)
     except Unreadable:
@@ -138,7 +138,7 @@ def _decode_given(row: RowMapping, pipeline: str) -> Stored | None:
 
 
 def _read_reply(call: int, raw: bytes | None) -> advance.StoredAnswer | None:
-    """Decode the reply; None if there is none or it cannot be decoded."""
+    """Decode the reply; None if it does not exist or it cannot be decoded."""
     try:
         return None if raw is None else advance.decode_answer(call, raw)
     except ValueError:
@@ -186,9 +186,9 @@ async def _audit_replays(audit: AuditedJob) -> list[Violation]:
         plugin = next((f"{pin.distribution} {pin.version}" for pin in pins if pin.kind == Kind.PIPELINE), None)
         advice = f": audit it with {plugin}" if plugin else ""
         return [_make_replay_violation(audit, f"its pipeline {name!r} is not installed{advice}", [row])]
-    # Describe the graders and prompts without which every replay would diverge, whatever the rows are.
+    # Describe the graders and prompts without which every replay would diverge, even if the rows are correct.
     missing = [
-        f"its {pin.kind} {pin.name!r} is not installed as it was: audit it with {pin.distribution} {pin.version}"
+        f"its {pin.kind} {pin.name!r} is not installed in that version: audit it with {pin.distribution} {pin.version}"
         for pin in pins
         if pin.kind != Kind.PIPELINE and explain_absence(pin) is not None
     ]
@@ -219,12 +219,12 @@ def has_changed_pipeline(job: RowMapping) -> bool:
     return name in registry.names() and registry.pipeline_hash(name, params) != job["pipeline_hash"].hex()
 
 
-# I23: what a job was asked over and answered by is what it was then: dataset, corpus, models, calls, grid.
+# I23: dataset, corpus, models, calls and grid of a job are what they were at its submission.
 #
 # Their hashes are in the job's record, in its pins and in the keys of its calls; here they are computed again.
 
 SOURCES_AT_ONCE = 5000
-# What is not named by a SHA-256 was not uploaded, and nothing can be computed again of it.
+# A source without a SHA-256 was not uploaded, so it cannot be hashed again.
 DATASET = text("""
     SELECT d.id, d.name, d.hash, d.items, d.grader FROM jobs j JOIN datasets d ON d.id = j.dataset_id
     WHERE j.id = :job AND octet_length(d.hash) = 32""")

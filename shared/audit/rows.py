@@ -274,10 +274,10 @@ async def _find_broken(audit: AuditedJob) -> AsyncIterator[tuple[str, str]]:
 # I22: what keeps rows from being changed is in place: rights, triggers, functions, rules, policies, settings.
 #
 # One statement says all of it in lines of text, and `protection.txt` holds the lines that a migrated database gives:
-# the migrations are the only source, and a test compares both. Whatever is more or less than these lines is a finding.
+# the migrations are the only source, and a test compares both. Every additional or missing line is a finding.
 
 EXPECTED = Path(__file__).with_name("protection.txt")
-# Rights are effective ones: whoever has them by himself, through a membership or as everybody. All roles count but
+# Rights are effective rights: granted directly, through a membership or to PUBLIC. All roles count except
 # superusers and the owner, who can do everything anyway.
 LINES = text("""
     WITH ours AS (
@@ -356,7 +356,7 @@ async def check_protection(audit: AuditedJob) -> list[Violation]:
     ]
 
 
-# I12, I13, I17: what was promised is there, each sample ends once, and after the end nothing happens.
+# I12, I13, I17: all promised samples exist, each sample ends once, and after the end nothing happens.
 
 REQUIRED_SAMPLES = fill_names("""
     SELECT i.ordinal, r FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id

@@ -56,7 +56,7 @@ def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
     """Yield each rule with its place ("line 7"), without what AMIE prints before and after the rules.
 
     Raises:
-        InvalidLine: a line is no rule of AMIE's, or the header lacks a column.
+        InvalidLine: a line is not a rule of AMIE's, or the header lacks a column.
         Invalid: no line is a rule.
     """
     columns: Sequence[str] = COLUMNS

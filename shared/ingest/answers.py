@@ -1,4 +1,4 @@
-"""Another system's answers: the item that a line answers, and what it says."""
+"""Another system's answers: the item that a line answers, and the answer."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -31,7 +31,8 @@ class ImportedAnswer(NamedTuple):
     given: Given
     line: int
     matched_by: str
-    """What named the item: "id", "question", "index"; "order" if only its place was left of several."""
+    """The field that named the item: "id", "question" or "index"; "order" if several lines named it and its position
+    decided."""
     documents: tuple[Document, ...] = ()
     """The texts that its prompt had; `given` has their hashes."""
 
@@ -98,7 +99,7 @@ class AnswerReader:
         """Read the answer on one line.
 
         Raises:
-            Defect: what is wrong with it; `Empty` if it says that the other system failed.
+            Defect: the line cannot be used; `Empty` if it reports a failure of the other system.
         """
         return self._columns.columns.read(line, lambda found: self._read(found, number))
 
@@ -131,7 +132,7 @@ class AnswerReader:
         seen = self._lines.setdefault((ordinal, repeat), number)
         if seen != number:
             again = f"repeat {repeat} of it" if repeat else "it"
-            raise Defect(f"answers item {ordinal}, and line {seen} answers {again}, too; give each its own `repeat`")
+            raise Defect(f"answers item {ordinal}, and line {seen} answers {again}; give each its own `repeat`")
         return ImportedAnswer(ordinal, repeat, given, number, matched_by, documents or ())
 
     def _field(self, line: Fields, what: str) -> str | None:
@@ -139,7 +140,7 @@ class AnswerReader:
         return next((each for each in IMPORTED[what] if line.get(each) not in (None, "")), None)
 
     def _find_item(self, line: Fields) -> tuple[int, str]:
-        """Find the item, and what named it: its id, else its question, else its index.
+        """Find the item and the field that named it: its id, else its question, else its index.
 
         Where id or index names another item than the question, the question decides: programs number their samples
         themselves.
@@ -180,7 +181,8 @@ class AnswerReader:
         return repeat
 
     def _read_score(self, line: Fields) -> float | None:
-        """Read the other system's own score; what is no number is none, unless a mapping named the column."""
+        """Read the other system's own score; a text that is not a number is ignored, unless a mapping named the
+        column."""
         field = self._field(line, "score")
         if field is None:
             return None
@@ -199,8 +201,8 @@ class AnswerReader:
 def _read_documents(line: Fields) -> tuple[Document, ...] | None:
     """Read the texts that the system's prompt had, in order; None if the line does not say.
 
-    DeepEval's `context` is what should have been found, so it is read only where there is no other column, and only if
-    it is a list. Into a cell DeepEval writes a list as texts with `|` between them.
+    DeepEval's `context` lists the texts that should have been found, so it is read only without another column, and
+    only if it is a list. Into a cell DeepEval writes a list as texts with `|` between them.
     """
     present = [each for each in SHOWN if each in line]
     field = next((each for each in present if line[each] not in (None, "")), None)
@@ -244,7 +246,7 @@ def _read_whole(value: Any, field: str) -> int:
 
 
 def _parse_float(value: Any) -> float:
-    """Parse a number; NaN for what is none."""
+    """Parse a number; NaN for other values."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

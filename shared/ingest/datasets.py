@@ -106,7 +106,7 @@ def parse_golds(
     return first, tuple(each for each in others if not (is_mathematical and equal_strict(each, first)))
 
 
-# Read what a question of an upload asks of a graph.
+# Read the query to a graph of an uploaded question.
 
 QUERY = "query"
 """Field that holds an object in exported items; any other value is the question's text."""
@@ -116,7 +116,7 @@ def read_fact_query(line: Fields) -> FactQuery | None:
     """Read `query` if it is an object, or else the relation in `relation`; None if there is neither.
 
     Raises:
-        Defect: what is wrong with either.
+        Defect: one of them cannot be used.
     """
     given = line.get(QUERY)
     field = lines.find_given_name(line, columns.RELATION)
@@ -134,7 +134,7 @@ def read_fact_query(line: Fields) -> FactQuery | None:
     return found
 
 
-# Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas).
+# Read items from lines: questions with their data (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas).
 
 ITEM_COLUMNS = Columns(columns.ITEMS)
 MAX_RUBRIC = 8000
@@ -177,10 +177,10 @@ def item(line: Fields, grader: str | None = None, named: Columns = ITEM_COLUMNS)
     (`messages`); the gold answer in one of `columns.REFERENCES`, else of `columns.ANSWERS` (GSM8K: what follows ####),
     else in the last box of `solution`; what it asks of a graph in `relation`, or in an object in `query`; statements
     that a complete answer contains in `nuggets`.
-    `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
+    `choice` reads `choices` as well, and asks them; `rubric` reads `rubric`.
 
     Raises:
-        Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
+        Defect: a field cannot be used; `Empty` without a question.
     """
     return named.read(_open_example(line), lambda found: _make_item(found, grader))
 
@@ -188,7 +188,7 @@ def item(line: Fields, grader: str | None = None, named: Columns = ITEM_COLUMNS)
 def _open_example(line: Fields) -> Fields:
     """Return an example of LangSmith with the members of its objects `inputs` and `outputs` as fields of the line.
 
-    An object with a single text is the question, or the expected answer, whatever that text is called.
+    An object with a single text is the question, or the expected answer, whatever its name is.
     """
     inputs, outputs = line.get("inputs"), line.get(columns.OUTPUTS)
     if not isinstance(inputs, dict):
@@ -236,7 +236,7 @@ def _make_item(line: Fields, grader: str | None) -> DatasetItem:
 
 
 class ItemReader:
-    """Makes the items of an upload for one grader, and notes what they lack."""
+    """Makes the items of an upload for one grader, and notes missing fields."""
 
     def __init__(self, grader: str | None = None, named: Columns = ITEM_COLUMNS) -> None:
         self._grader = grader
@@ -272,7 +272,7 @@ class ItemReader:
         return found
 
     def list_warnings(self) -> list[str]:
-        """Return what a grade or a measure of a search will lack, and fields that look like misspelt ones."""
+        """Return which fields grading and measures of searches will lack, and fields that look misspelt."""
         warnings, unread = list[str](), sorted(self._unread)
         if self._items and not (self._golds or self._documents) and self._grader != "rubric":
             wanted = "no item has an expected answer (`answer`) or relevant documents (`gold_documents`)"
@@ -381,7 +381,9 @@ def _read_nuggets(line: Fields) -> tuple[str, ...]:
     given = line[field] if isinstance(line[field], list) else [line[field]]
     nuggets = tuple(dict.fromkeys(lines.scalar(each, field) for each in given))
     if len(nuggets) > MOST_NUGGETS:
-        raise Defect(f"`{field}` has {len(nuggets)} texts, more than {MOST_NUGGETS}; keep what a complete answer needs")
+        raise Defect(
+            f"`{field}` has {len(nuggets)} texts, more than {MOST_NUGGETS}; keep those that a complete answer needs"
+        )
     if (longest := max(map(len, nuggets), default=0)) > MAX_NUGGET:
         raise Defect(f"`{field}` has a text of {longest} characters, more than {MAX_NUGGET}; split it, or shorten it")
     return nuggets
@@ -391,7 +393,7 @@ def _find_answer(line: Fields, names: tuple[str, ...]) -> str | None:
     field = lines.find_single_name(line, names)
     if field == "answer" and (beside := lines.find_given_name(line, columns.RETRIEVED)) is not None:
         raise Defect(
-            f"`answer` beside `{beside}` may be a system's answer or the expected one; if it is the expected one, name"
+            f"`answer` next to `{beside}` may be a system's answer or the expected one; if it is the expected one, name"
             " it: --column gold=answer"
         )
     return None if field == "gold_answer" and line[field] == lines.NONE_GIVEN else field
@@ -429,7 +431,7 @@ def record(line: Fields, external_id: str | None = None, named: Columns = DOCUME
     calculator notes. A `title` becomes the first line of the text.
 
     Raises:
-        Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
+        Defect: a field cannot be used; `Empty` without a text.
     """
     return named.read(line, lambda found: _make_record(found, external_id))
 
@@ -492,10 +494,10 @@ def draw_stratified(labels: Sequence[str], count: int, seed: int) -> list[int]:
     """Draw a sample: `count` positions in order, in proportion to each label, by largest remainders; ties by name.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: `labels` has fewer entries.
     """
     if count > len(labels):
-        raise ValueError(f"{count} of {len(labels)}: there are not so many")
+        raise ValueError(f"cannot draw {count} items from {len(labels)}")
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for position, label in enumerate(labels):
         groups[label].append(position)

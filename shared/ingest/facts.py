@@ -40,7 +40,7 @@ def read_facts(rows: Iterable[Row], source: str, most: int) -> ParsedGraph:
     names.
 
     Raises:
-        Invalid: there are no facts.
+        Invalid: facts are missing.
         InvalidLine: lines that cannot be used.
         TooLarge: there are more lines.
     """
@@ -70,7 +70,7 @@ class _FactNumbering:
         """Read the fact of a line, or read and add its phrase.
 
         Raises:
-            Defect: what is wrong with it.
+            Defect: the line cannot be used.
         """
         if "phrase" in line:
             _check_known(line, PHRASE)
@@ -118,7 +118,7 @@ class _FactNumbering:
         """Return all that was added.
 
         Raises:
-            Invalid: there are no facts.
+            Invalid: facts are missing.
             InvalidLine: a phrase is for a relation that no fact has.
         """
         if not self._triples:
@@ -187,7 +187,7 @@ def _iterate_facts(upload: GraphFacts) -> Iterator[tuple[int, int, int, str | No
             yield from ((*triple, None) for triple in triples)
             continue
         steps = facts.times[first : first + CHUNK].tolist()
-        yield from ((*triple, graph.written(step, unit)) for triple, step in zip(triples, steps, strict=True))
+        yield from ((*triple, graph.format_time(step, unit)) for triple, step in zip(triples, steps, strict=True))
 
 
 # Read the input of a question set: facts held out from a graph, and templates for the questions of a relation.
@@ -212,7 +212,7 @@ class QuestionReader(NamedTuple):
         """Read facts and templates from at most `most` lines.
 
         Raises:
-            Invalid: there are no facts.
+            Invalid: facts are missing.
             InvalidLine: lines that cannot be used.
             TooLarge: there are more lines.
         """

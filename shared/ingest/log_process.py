@@ -1,4 +1,4 @@
-"""Read a log of another program in a process of its own (`row_process`), as parsed JSON may take much memory."""
+"""Read a log of another program in its own process (`row_process`), as parsed JSON may take much memory."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -22,7 +22,7 @@ def read(file: IO[bytes], source: str, layout: Layout, longest: int, most: int) 
     `file` must be a file of the operating system. `longest` is the limit of an answer, `most` of all samples, in bytes.
 
     Raises:
-        InvalidLine: it is cut off or damaged, or is no such log.
+        InvalidLine: it is cut off or damaged, or is not such a log.
         TooLarge: it needs more memory or time than the process may take.
     """
     if layout in (Layout.LM_EVAL, Layout.OPENAI_BATCH):

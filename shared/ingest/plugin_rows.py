@@ -1,4 +1,4 @@
-"""Read one file with a plug-in in a process of its own (`row_process`), of bounded memory and time.
+"""Read one file with a plug-in in its own process (`row_process`), of bounded memory and time.
 
 The plug-in's reader is called with the open file, and yields a mapping for each row, with the names of JSON lines.
 """
@@ -49,7 +49,7 @@ def main(longest: int, most: int, value: str, distribution: str, expected: str) 
 def _read_rows(
     file: IO[bytes], longest: int, most: int, value: str, distribution: str, expected: str
 ) -> Iterator[bytes | Defect]:
-    """Yield every row of the plug-in as a JSON object, or as what is wrong with it.
+    """Yield every row of the plug-in as a JSON object, or as its error.
 
     Raises:
         InvalidLine: the plug-in has raised an error, or has changed.
@@ -68,7 +68,7 @@ def _read_rows(
 
 
 def _call_reader(file: IO[bytes], value: str, distribution: str) -> Iterator[Any]:
-    """Yield what the plug-in yields; an error of the plug-in becomes an error of the file."""
+    """Yield the rows of the plug-in; an error of the plug-in becomes an error of the file."""
     try:
         yield from metadata.EntryPoint(name="", value=value, group=Kind.READER.group).load()(file)
     except MemoryError as error:

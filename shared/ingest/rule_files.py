@@ -71,9 +71,10 @@ def read(file: IO[bytes], source: str, limits: RuleFileLimits) -> Incoming:
     """Read the rules of `file` from its current position, compressed with gzip or not; rules are distinct.
 
     Raises:
-        InvalidLine: the first line begins a JSON object, but is not the header of an export; or this is no text. Later
+        InvalidLine: the first line begins a JSON object, but is not the header of an export; or this is not a text.
+        Later
             on: a line cannot be used.
-        Invalid: later on, where a rule comes twice, there is none, or more or fewer than the header promised.
+        Invalid: later on, where a rule comes twice, the file has none, or their number differs from the header's.
         TooLarge: there is more than `limits` allow; most of it later on.
     """
     content = rows.open_unpacked(file, source, limits.unpacked_bytes)
@@ -107,7 +108,7 @@ def _refuse_duplicates(found: Iterator[tuple[str, Rule]], source: str, limits: R
 
 
 def _find_unusable_name(rule: Rule) -> str | None:
-    """Return what is wrong with a name: JSON can escape a NUL, which PostgreSQL cannot store."""
+    """Return the problem of a name: JSON can escape a NUL, which PostgreSQL cannot store."""
     for atom in (rule.head, *rule.body):
         for name in (atom.relation, atom.subject, atom.object):
             if isinstance(name, str) and "\0" in name:

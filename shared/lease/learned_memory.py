@@ -1,7 +1,7 @@
 """Learn the memory of a model on a device from verified loads, to estimate the next load.
 
-It is kept by model row, device, driver version and slots, since each of them changes what a load takes. A load far from
-what was learned is reported, and learning starts over from it, since figures of before and after must not be mixed.
+It is kept by model row, device, driver version and slots, since each of them changes the memory of a load. A load far
+from the learned value is reported, and learning starts over from it, since older and newer figures must not be mixed.
 """
 
 import logging
@@ -29,7 +29,7 @@ KEEP = text("""
     VALUES (:model, :device, :driver, :parallel, :least_mib, :most_mib, :loads)
     ON CONFLICT (model_id, device, driver, parallel) DO UPDATE SET least_mib = EXCLUDED.least_mib,
         most_mib = EXCLUDED.most_mib, loads = EXCLUDED.loads, measured_at = clock_timestamp()""")
-# Only of the newest driver: what loads took with an older one does not apply any more.
+# Only the newest driver counts: the memory of loads with an older one no longer applies.
 LEARNED = text("""
     SELECT model_id, parallel, least_mib, most_mib, loads FROM footprints WHERE device = :device AND driver =
         (SELECT driver FROM footprints WHERE device = :device ORDER BY measured_at DESC, driver LIMIT 1)""")
@@ -47,7 +47,8 @@ async def find_learned(connection: AsyncConnection, device: str) -> dict[int, di
 
 
 async def learn(connection: AsyncConnection, epoch: int, driver: str) -> list[str]:
-    """Learn from what a verified residency took, and return a message for each model that was far from its estimate.
+    """Learn from the memory of a verified residency, and return a message for each model that was far from its
+    estimate.
 
     The device's own measurement counts only for a model that was loaded alone: for several it cannot be divided. If the
     device is not measured, the process's memory counts on a CPU, and Ollama's report on a GPU. The messages are logged,

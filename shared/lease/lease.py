@@ -1,4 +1,4 @@
-"""The GPU lease: who may run what on a device, as the guard grants it and workers read it."""
+"""The GPU lease: which models may run on a device, as the guard grants and workers read it."""
 
 import asyncio
 import logging
@@ -149,7 +149,7 @@ class NotGranted(Exception):
 
 
 class ChunkRejected(Exception):
-    """The guard answered the chunk with an error that another epoch would not mend, so the calls are charged."""
+    """The guard answered the chunk with an error that another epoch would not fix, so the calls are charged."""
 
 
 class StreamBroken(Exception):
@@ -168,7 +168,7 @@ class GuardClient:
         )  # fmt: skip
 
     async def run(self, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
-        """Run a chunk and yield its completions as they come.
+        """Run a chunk and yield its completions as they arrive.
 
         Raises:
             NotGranted: the guard refused the chunk or cannot be reached.
@@ -250,7 +250,7 @@ class Guards:
         return dict(zip(owners, found, strict=True))
 
     async def run(self, device: str | None, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
-        """Run a chunk on the device's guard and yield its completions as they come.
+        """Run a chunk on the device's guard and yield its completions as they arrive.
 
         Raises:
             NotGranted, ChunkRejected, StreamBroken: as `GuardClient.run`; the first also if no guard owns the device.

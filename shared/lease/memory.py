@@ -1,4 +1,4 @@
-"""The memory of models: estimates from their architecture, what was measured, and what the hardware has."""
+"""The memory of models: estimates from their architecture, measurements, and the hardware."""
 
 import math
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):
 # The compute buffer holds the logits and the last hidden states of one batch as 32-bit floats: what llama.cpp reserves
 # with flash attention, and the first term of Ollama's `GraphSize` for Qwen2 (fs/ggml/ggml.go). A batch is not longer
 # than the slots' contexts together. All weights are counted, though llama.cpp leaves input embeddings in main memory,
-# so it is an upper bound. The context is what a CUDA process takes before it holds anything; a process on a CPU has
+# so it is an upper bound. The context is the memory of an empty CUDA process; a process on a CPU has
 # none.
 #
 # Fewer slots save their share of the assumed KV cache. On a CPU a process's own memory dwarfs small models, so nothing
@@ -72,7 +72,7 @@ ASSUMED_MARGIN = 0.05
 LEARNED_MARGIN = 0.02
 """Share added to the learned maximum, for differences between equal loads."""
 FAR_RATIO = 0.25
-"""A load is far from what was learned if it differs by more than this share of the maximum."""
+"""A load is far from the learned value if it differs by more than this share of the maximum."""
 FAR_MIB = 64.0
 """A load that differs by less is never far."""
 

@@ -14,7 +14,7 @@ from shared.lease.policy import ModelGroup
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """A wanted model, with what it needs."""
+    """A wanted model, with its needs."""
 
     model_id: int
     name: str
@@ -159,7 +159,7 @@ Groups = tuple[tuple[Demand, ...], ...]
 def list_options(
     demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence[int], retrieval: RetrievalDemand | None
 ) -> Iterator[Option]:
-    """List all options, including refused ones; `order` lists the models as they are needed, with repetitions."""
+    """List all options, including refused ones; `order` lists the models in the order of need, with repetitions."""
     for on_gpu in (True, False) if retrieval else (False,):
         searches = retrieval if on_gpu else None
         suffix = f", retrieval on the {'GPU' if on_gpu else 'CPU'}" if retrieval else ""
@@ -220,7 +220,7 @@ def _list_on_device(
         full = _build_option(room, groups, {d.model_id: d.parallel for d in there}, needed, retrieval)
         yield full
         if full.refused and any(demand.parallel > 1 for demand in there):
-            # What is resident and is not loaded again keeps its slots, whatever the estimate of its memory says.
+            # A resident model that is not loaded again keeps its slots, even if its estimated memory says otherwise.
             loaded = {model.model_id for each in full.residencies if not each.resident for model in each.models}
             kept = {demand.model_id: demand.parallel for demand in there if demand.model_id not in loaded}
             # Choose the cheapest slots that fit for each group; one each if none fit.
@@ -412,7 +412,7 @@ def _build_groups(demands: Sequence[Demand], chosen: Option, why: str) -> dict[s
 
 
 def _explain_misfit(demands: Sequence[Demand], rooms: Sequence[Room], best: Option) -> str:
-    """Explain which model fits on no device and what would make it fit, or why the models do not fit together."""
+    """Explain which model fits on no device and which budget it needs, or why the models do not fit together."""
     for demand in demands:
         budget = max(room.budget_mib for room in rooms if demand.device in (None, room.device))
         if demand.memory.at(1) > budget:

@@ -1,4 +1,4 @@
-"""When to flip: the policy, and the flip itself."""
+"""The policy of flips, and the flip itself."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ from shared.calls import Lane
 # Decide when to flip, and to what, from a snapshot of the work. Pure.
 #
 # The work of the resident models is drained across all samples and jobs before a flip: with two models that is at most
-# one load above the optimum, whatever the pipelines do. A drain is bounded so that others do not wait for ever;
+# one load above the optimum, for all pipelines. A drain is bounded so that others do not wait for ever;
 # docs/explanation/decisions/10-flips-are-planned-and-bounded.md lists the bounds and their costs.
 
 RETRY_S = 10.0
@@ -131,7 +131,7 @@ def decide(
 ) -> Target | None:
     """Return the residency to flip to, or None to stay.
 
-    The target is the first of `groups` that has the most needed model. A `drained` device is emptied once, whatever
+    The target is the first of `groups` that has the most needed model. A `drained` device is emptied once, even if work
     waits for it, and then left alone.
     """
     if drained:
@@ -289,7 +289,7 @@ def _explain(
     waiting: Sequence[ModelLoad],
     cost_s: float | None,
 ) -> dict[str, Any]:
-    """Return what the decision was based on, without the seconds that are 0."""
+    """Return the figures behind the decision, without seconds that are 0."""
     seconds = {
         "flip_s": cost_s or 0.0,
         "open_s": held.open_s if held else 0.0,

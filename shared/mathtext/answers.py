@@ -6,7 +6,16 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from shared.mathtext.numbers import MULTIPLYING, PERCENT, POWERS, SCALED, Unit, scaled, with_digits, without_calls
+from shared.mathtext.numbers import (
+    MULTIPLYING,
+    PERCENT,
+    POWERS,
+    SCALED,
+    Unit,
+    expand_scaled,
+    remove_calls,
+    write_in_digits,
+)
 from shared.samples import Extraction
 
 # Finding the answer in a generated text: the last `\boxed{}`.
@@ -18,7 +27,7 @@ _TRAILING = ".,;:!?"
 
 
 def extract(text: str) -> tuple[str | None, Extraction]:
-    r"""The content of the last `\boxed{}` or `\fbox{}` whose braces balance, stripped; of nested ones the inner.
+    r"""Return the content of the last `\boxed{}` or `\fbox{}` whose braces balance, stripped; of nested ones the inner.
 
     `\boxed 5` counts as well, up to the next blank or dollar sign, at most 100 characters. An empty box counts as none,
     and a box that never closes (a truncated reply) is passed over for an earlier one that does. Time is linear in the
@@ -48,10 +57,10 @@ def extract(text: str) -> tuple[str | None, Extraction]:
     return None, Extraction.UNBALANCED if any(is_box for is_box, _, _ in opened) else Extraction.MISSING
 
 
-# The normal form of an answer's text: one spelling for what mathematicians write in several ways.
+# Bring the text of an answer into a normal form: one spelling for the notations that mathematicians use.
 #
-# Nothing is computed but what notation says by itself: `0.\overline{36}` is 4/11, `1\frac12` is 3/2, `1.5e3` is
-# 1.5 times 1000. Two answers with the same normal form are the same answer; two with different ones need algebra.
+# Only notation is resolved: `0.\overline{36}` is 4/11, `1\frac12` is 3/2, `1.5e3` is 1.5 times 1000. Two answers with
+# the same normal form are the same answer. Two answers with different normal forms need algebra.
 
 _FULLWIDTH: dict[int | str, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
 _SYMBOLS: dict[int | str, str] = {
@@ -75,7 +84,7 @@ _WRAPPERS = tuple(
         r"\\text\s*\{(\s*-?\d[^{}]*)\}",
     )
 )  # fmt: skip
-"""What surrounds a whole answer without being part of it."""
+"""Delimiters around a whole answer that are not part of it."""
 
 _Replacement = str | Callable[[re.Match[str]], str]
 
@@ -91,7 +100,7 @@ def _repeating(match: re.Match[str]) -> str:
     return _fraction(Fraction(int(whole + before), scale) + Fraction(int(period), (10 ** len(period) - 1) * scale))
 
 
-def _mixed(match: re.Match[str]) -> str:
+def _convert_mixed(match: re.Match[str]) -> str:
     whole, above, below = (int(match[group]) for group in (1, 2, 3))
     return _fraction(whole + Fraction(above, below)) if below else match[0]
 
@@ -109,7 +118,7 @@ _OPERATIONS = {"plus": "+", "minus": "-", "times": r"\times ", "divided by": "/"
 _DIGITS_OF_MOST_NUMBERS = r"{1,100}"
 _PERIOD = rf"(\d{_DIGITS_OF_MOST_NUMBERS})"
 _RULES: tuple[tuple[str, _Replacement], ...] = (
-    # Letters that stand above or below the line, and roots.
+    # Raised and lowered letters, and roots.
     (r"[⁰¹²³⁴-⁹]+/[₀-₉]+", _vulgar),
     (r"[⁰¹²³⁴-⁹⁻ⁿ]+", lambda match: f"^{{{_compatible(match).replace(chr(0x2212), '-')}}}"),
     (r"[₀-₉]+", lambda match: f"_{{{_compatible(match)}}}"),
@@ -192,10 +201,10 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"(?<!\d)(\d+)\.(\d*?)(\d)\3\3+\s*\\ldots ?", _repeating),
     (r"(?<!\d)\d{1,3}(?:\{,\}\d{3})+(?!\d)", lambda match: match[0].replace("{,}", "")),
     (r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d/])", lambda match: match[0].replace(" ", "")),
-    (r"(?<![\d.^_/])(\d{1,100})\s*\\frac\{\s*(\d{1,100})\s*\}\{\s*(\d{1,100})\s*\}", _mixed),
-    (r"(?<![\d.^_/])(\d{1,100})\s+(\d{1,100})\s*/\s*(\d{1,100})(?![\d.])", _mixed),
+    (r"(?<![\d.^_/])(\d{1,100})\s*\\frac\{\s*(\d{1,100})\s*\}\{\s*(\d{1,100})\s*\}", _convert_mixed),
+    (r"(?<![\d.^_/])(\d{1,100})\s+(\d{1,100})\s*/\s*(\d{1,100})(?![\d.])", _convert_mixed),
     (r"(?<![\d.])(?<!\d)\.(?=\d)", "0."),
-    (SCALED.pattern, scaled),
+    (SCALED.pattern, expand_scaled),
     (
         rf"(?<![\w.,^_{{}}/\\])(\d{{1,100}}(?:\.\d{{1,100}})?|[a-zA-Z])\s*(\\text\{{\s*)?({'|'.join(POWERS)})(?![a-zA-Z])(?(2)\s*\}})",
         lambda match: f"{match[1]}^{{{POWERS[match[3]]}}}",
@@ -232,27 +241,27 @@ LONGEST = 4000
 
 
 def normal_form(text: str) -> str:
-    """`text` in its normal form; of another script's digits and of layout nothing is left.
+    """Return the normal form of `text`, with ASCII digits and without layout.
 
-    Raises nothing: what is not understood stays as it is.
+    Never raises: notation that is not understood is kept unchanged.
     """
     if len(text) > LONGEST:
         return text
-    found = _unwrapped(_ELLIPSIS.sub(r"\\ldots ", _CURRENCY.sub(r"\2\1", text).translate(_TABLE)))
+    found = _unwrap(_ELLIPSIS.sub(r"\\ldots ", _CURRENCY.sub(r"\2\1", text).translate(_TABLE)))
     if introduced := _INTRODUCED.match(found):
-        found = _unwrapped((r"\text{" if introduced[1] and not introduced[2] else "") + found[introduced.end() :])
+        found = _unwrap((r"\text{" if introduced[1] and not introduced[2] else "") + found[introduced.end() :])
     if about := _ABOUT.match(found):
         found = r"\approx " + found[about.end() :]
-    found = with_digits(_MONEY.sub(r"\\$", found))
+    found = write_in_digits(_MONEY.sub(r"\\$", found))
     for pattern, replacement in _COMPILED:
         found = pattern.sub(replacement, found)
-    found = _unwrapped(without_calls(found))
+    found = _unwrap(remove_calls(found))
     option = _OPTION.fullmatch(found)
     return next(filter(None, option.groups())) if option else found
 
 
-def _unwrapped(text: str) -> str:
-    """Without punctuation at the ends, and without what wraps the whole."""
+def _unwrap(text: str) -> str:
+    """Remove punctuation at the ends, and delimiters around the whole."""
     while True:
         text = text.rstrip(_ENDS).lstrip(_FRONT) if not text.endswith(r"\right.") else text
         wrapped = next((match for pattern in _WRAPPERS if (match := pattern.fullmatch(text))), None)
@@ -261,13 +270,13 @@ def _unwrapped(text: str) -> str:
         text = wrapped[1]
 
 
-# What kind of thing an answer is: a value, a list, a pair, a set, intervals, an equation, a number in a base.
+# The kinds of answers: a value, a list, a pair, a set, intervals, an equation, a number in a base.
 #
 # `equivalence.shape` reads it from the normal form of an answer.
 
 
 class Value(NamedTuple):
-    """A number or an expression, with what is measured in."""
+    """A number or an expression, with its unit."""
 
     text: str
     unit: Unit | None = None
@@ -282,7 +291,7 @@ class Words(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Several answers, in any order; each as often as it is given."""
+    """Several answers in any order, with repetitions."""
 
     parts: tuple["Shape", ...]
 
@@ -294,7 +303,7 @@ class Finite(NamedTuple):
 
 
 class Bracketed(NamedTuple):
-    """A pair, a vector or an interval: what it is, only the other answer can say."""
+    """A pair, a vector or an interval; only the other answer tells which of them."""
 
     opening: str
     closing: str
@@ -353,7 +362,7 @@ class About(NamedTuple):
 
 
 class Family(NamedTuple):
-    """What a text with a running letter stands for: all values of `2k\\pi` where k is a whole number."""
+    """All values of a text with a running letter, such as `2k\\pi` for all whole numbers k."""
 
     text: str
     letter: str

@@ -13,28 +13,29 @@ DIGITS = 60
 """Of numbers that are compared, besides those that a number of many digits asks for."""
 MOST_DIGITS = 20_000
 MORE_DIGITS = 30
-"""What is zero comes closer to it when so many digits are added; what is not stays where it is."""
+"""Number of digits to add to a computation: a value that is zero then comes closer to zero, and another one does
+not."""
 LARGEST_EXPONENT = 10**8
 """Binary digits in front of, or behind, the point of a power."""
 LARGEST_ANGLE = 10_000
-"""Binary digits of what a trigonometric function is applied to."""
+"""Binary digits of the argument of a trigonometric function."""
 LARGEST_FACTORIAL = 20_000
 
 
 class Unsuitable(ValueError):
-    """It is ambiguous, too large, or nothing that could be computed."""
+    """The value is ambiguous, too large, or cannot be computed."""
 
 
 class Undecided(ArithmeticError):
-    """Two numbers agree in so many digits that only more of them could tell whether they are the same."""
+    """Two numbers agree in all computed digits, so only more digits could tell whether they are equal."""
 
 
 def approximate(expression: Expression, values: Mapping[str, complex]) -> complex:
-    """The value in complex doubles where the symbols have `values`.
+    """Return the value in complex doubles where the symbols have `values`.
 
     Raises:
         ArithmeticError: it is too large, or undefined.
-        ValueError: there is no such value; of degrees there is none.
+        ValueError: the value cannot be computed; degrees have none.
     """
     import mpmath  # type: ignore[import-untyped]  # it comes with SymPy
 
@@ -44,12 +45,12 @@ def approximate(expression: Expression, values: Mapping[str, complex]) -> comple
 
 
 def constant(expression: Expression, names: Mapping[str, str] = {}, digits: int = DIGITS) -> Any:
-    """The value of a constant as a number of mpmath with so many digits; `names` are those of "i" and "e" that stand
-    for mathematical constants of mpmath, by the letter that is written.
+    """Return the value of a constant as an mpmath number with this many digits. `names` maps the letters "i" and "e" to
+    mathematical constants of mpmath, where the text uses them as such.
 
     Raises:
         ArithmeticError: it is undefined.
-        ValueError: it has names in it, is too large, or is nothing that could be computed.
+        ValueError: it has names in it, is too large, or cannot be computed.
     """
     from mpmath import mp
 
@@ -60,7 +61,7 @@ def constant(expression: Expression, names: Mapping[str, str] = {}, digits: int 
 
 
 def same_constant(one: Expression, other: Expression, names: Mapping[str, str] = {}) -> bool:
-    """Whether both are the same number: the difference of two that are falls to zero as digits are added.
+    """Return whether both are the same number: the difference of two that are falls to zero as digits are added.
 
     So many digits are computed that numbers made of those that are written can only agree in them if they are equal:
     1 - 1/2024! and 1 - 1/2025! agree in 5,000.
@@ -126,7 +127,8 @@ class _Calculator:
         self._values = values
 
     def value(self, expression: Expression, *, angle: bool = False) -> Any:
-        """`angle`: inside a trigonometric function, where degrees are not what they are outside: mere numbers."""
+        """`angle`: the node is inside a trigonometric function, where degrees count; elsewhere they are mere
+        numbers."""
         if isinstance(expression, Symbol):
             if expression.name not in self._values:
                 raise Unsuitable(expression.name)
@@ -158,7 +160,7 @@ def _power(context: Any, base: Any, exponent: Any) -> Any:
 
 
 def _root(context: Any, degree: Any, value: Any) -> Any:
-    """Of a negative number an odd root is the real one, as schools have it."""
+    """Return the root; for a negative number and an odd degree the real one, as taught at school."""
     if context.im(value) == 0 and context.re(value) < 0 and context.isint(degree) and degree % 2 == 1:
         return -((-context.re(value)) ** (1 / degree))
     return _power(context, value, 1 / degree)
@@ -180,7 +182,7 @@ def _trigonometric(name: str) -> Callable[..., Any]:
 
 
 def _whole(context: Any, value: Any) -> int:
-    """The whole number that it is, up to what is rounded; it may be the result of a computation."""
+    """Return the whole number that the value is up to rounding."""
     nearest = int(context.nint(context.re(value)))
     if abs(value - nearest) > context.mpf(10) ** (-context.dps // 2):
         raise Unsuitable("not a whole number")
@@ -201,7 +203,7 @@ def _choose(context: Any, n: Any, k: Any) -> Any:
     return context.mpf(math.comb(above, below))
 
 
-def _rounded(round_: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _make_rounding(round_: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def operation(context: Any, value: Any) -> Any:
         if context.im(value) != 0 or (value != 0 and context.mag(value) > context.prec // 2):
             raise Unsuitable("too large to round")
@@ -226,8 +228,8 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "choose": _choose,
     "root": _root,
     "abs": lambda _, value: abs(value),
-    "floor": _rounded(lambda context, value: context.floor(value)),
-    "ceil": _rounded(lambda context, value: context.ceil(value)),
+    "floor": _make_rounding(lambda context, value: context.floor(value)),
+    "ceil": _make_rounding(lambda context, value: context.ceil(value)),
     "pi": lambda context: +context.pi,
     "ln": lambda context, value: context.log(value),
     "log": _log,

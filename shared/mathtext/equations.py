@@ -13,7 +13,7 @@ from shared.mathtext.numbers import SCALING, VALUE_CHANGING
 from shared.mathtext.reading import Kind, Token, Unread, readings, symbolic, tokens
 from shared.replies import Verified
 
-# Where mathematics stands in a text: between its delimiters, and in plain sentences around an equals sign.
+# Find mathematics in a text: between its delimiters, and in plain sentences around an equals sign.
 
 LONGEST = 4000
 """Characters of one formula; a longer one is not read."""
@@ -25,7 +25,7 @@ _DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 _SENTENCE = re.compile(r"[\n;:!?。，；：！？、<>]+|[.,](?=\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\x00-\xff×÷−π√≤≥≠≈]+")
 _SCALE = re.compile(rf"\s*(?:{SCALING})\b")
-"""Words behind a formula that change what its last number is worth."""
+"""Words after a formula that change the value of its last number."""
 
 
 class Formula(NamedTuple):
@@ -37,19 +37,19 @@ class Formula(NamedTuple):
     tex: bool
     """Between delimiters; else plain."""
     cut: bool = False
-    """A word stands before it that it may be a part of: its first side is not all of what is said."""
+    """The equation may continue a word before it, so its first side may be incomplete."""
     goes_on: bool = False
     """The same, behind it."""
 
 
 def formulas(text: str) -> Iterator[Formula]:
-    """The formulas of a text, in order. Drawings (`[asy]`) are left out."""
+    """Return the formulas of a text, in order. Drawings (`[asy]`) are left out."""
     for start, end in _split(_DRAWING, text, 0, len(text)):
-        yield from _between(text, start, end)
+        yield from _find_between(text, start, end)
 
 
-def _between(text: str, start: int, end: int) -> Iterator[Formula]:
-    """The formulas of one stretch of the text; a delimiter that is never closed is one of plain text."""
+def _find_between(text: str, start: int, end: int) -> Iterator[Formula]:
+    """Return the formulas of one stretch of the text; a delimiter that is never closed is one of plain text."""
     opened: re.Match[str] | None = None
     plain = start
     for mark in _MARK.finditer(text, start, end):
@@ -78,7 +78,7 @@ def _plain(text: str, start: int, end: int) -> Iterator[Formula]:
 
 
 def _make_stretch(text: str, before: tuple[int, int], behind: tuple[int, int]) -> Formula:
-    """A single number behind a word may belong to it: half of 12 = 6; so may a bracket: sqrt(16) = 4."""
+    """Make the formula of one stretch. A single number or bracket may belong to the word before it: half of 12 = 6."""
     word = text[before[0] : before[1]].lower()
     stretch = text[before[1] : behind[0]]
     alone = stretch.partition("=")[0].strip().isdecimal() or stretch[:1] in ("(", "[", "{", "^", "_")
@@ -100,16 +100,15 @@ def _split(separator: re.Pattern[str], text: str, start: int, end: int) -> Itera
 
 # Equations of a solution, read from its text, and whether those of rational numbers hold.
 #
-# `a = b = c` is two equations. Statements with names in them are conditions as often as identities, so nothing is said
-# here of those; nor of what cannot be read. Precision matters more than completeness: a step that is called wrong has
-# to be wrong.
+# `a = b = c` is two equations. Statements with names are conditions as often as identities, so they stay undecided, as
+# does text that cannot be read. Precision matters more than completeness: a step that is called wrong must be wrong.
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
 MOST_EQUATIONS = 500
 """Of one text; those behind them are not looked at."""
 CONVERTED = frozenset({"cent", "cents"})
-"""Units that stand beside another one which is only a sign: 5 cents are $0.05."""
+"""Units that are next to another one which is only a sign: 5 cents are $0.05."""
 HALF = Fraction(1, 2)
 
 
@@ -129,19 +128,20 @@ class Equation(NamedTuple):
 
     @property
     def read(self) -> bool:
-        """Whether both sides could be read."""
+        """Return whether both sides could be read."""
         return bool(self.left and self.right)
 
 
 class Checked(NamedTuple):
-    """An equation as it is written, and whether it holds; None: that cannot be said."""
+    """An equation as written, and whether it holds; None if that is undecided."""
 
     text: str
     holds: bool | None
 
 
 def arithmetic(text: str) -> list[Checked]:
-    """The equations of a text but for its code, each decided as far as exact arithmetic of rational numbers goes.
+    """Return the equations of a text but for its code, each decided as far as exact arithmetic of rational numbers
+    goes.
 
     An equation is meant modulo a number if it names one, else in ordinary arithmetic. Takes time in proportion to the
     text's length, and raises nothing.
@@ -150,7 +150,7 @@ def arithmetic(text: str) -> list[Checked]:
 
 
 def equations(text: str) -> list[Equation]:
-    """The equations of a text, read or not, in order; at most `MOST_EQUATIONS`."""
+    """Return the equations of a text, read or not, in order; at most `MOST_EQUATIONS`."""
     found: list[Equation] = []
     named = {int(match[1]) for match in _MODULUS.finditer(text)} | ({10} if "digit" in text else set())
     moduli = tuple(sorted(modulus for modulus in named if modulus > 1))
@@ -162,7 +162,7 @@ def equations(text: str) -> list[Equation]:
 
 
 def holds(equation: Equation) -> bool | None:
-    """Whether it holds in one of its readings (True), in none (False), or neither can be said (None)."""
+    """Return whether it holds in one of its readings (True), in none (False), or neither can be said (None)."""
     verdicts = {_compare_exactly(left, right, equation) for left in equation.left for right in equation.right}
     if True in verdicts:
         return True
@@ -190,7 +190,7 @@ def _compare_exactly(left: Expression, right: Expression, equation: Equation) ->
 
 
 def _is_bare(side: Expression) -> bool:
-    """Whether it is a number without anything computed."""
+    """Return whether it is a number without anything computed."""
     while isinstance(side, Apply) and side.operation == "neg":
         side = side.operands[0]
     return isinstance(side, Number)
@@ -200,15 +200,15 @@ def _are_congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
     difference = one - other
     try:
         return difference.numerator * pow(difference.denominator, -1, modulus) % modulus == 0
-    except ValueError:  # what is divided by has no inverse
+    except ValueError:  # the divisor has no inverse
         return None
 
 
 def leeway(left: Expression, right: Expression) -> tuple[Fraction, Fraction]:
-    """How far apart both sides may be, since decimals are rounded: a difference, and a share of the larger side.
+    """Return how far apart both sides may be, since decimals are rounded: a difference, and a share of the larger side.
 
     A side that is a written number may be rounded to its last digit: half a unit of that, and of two written numbers
-    half a unit of the coarser one. A whole number may be rounded, too, where the other side has a decimal point. If
+    half a unit of the coarser one. A whole number may be rounded as well, where the other side has a decimal point. If
     both sides are computed, they are as uncertain as the coarsest decimal in them: 25 pi = 25 * 3.14.
     """
     numbers = [part for side in (left, right) for part in parts(side) if isinstance(part, Number)]
@@ -221,8 +221,8 @@ def leeway(left: Expression, right: Expression) -> tuple[Fraction, Fraction]:
 
 
 def _half_unit(side: Expression, *, whole: bool) -> Fraction | None:
-    """Half a unit of the last digit of a written number, also of one in percent or with a unit; of a whole number only
-    if it may be `whole`. None: there is none.
+    """Return half a unit of the last digit of a written number, also in percent or with a unit. A whole number has
+    one only if it may be `whole`; None otherwise.
     """
     if isinstance(side, Number):
         return HALF / 10 ** (side.places or 0) if whole or side.places else None
@@ -252,7 +252,7 @@ def _read_formula(formula: Formula) -> Iterator[Equation]:
 
 
 def _drop_boxes(written: list[Token]) -> list[Token]:
-    """Without braces around a whole statement: `\\boxed{x = 3}` states it."""
+    """Remove braces around a whole statement: `\\boxed{x = 3}` states it."""
     dropped: set[int] = set()
     opened: list[tuple[int, bool]] = []
     for at, token in enumerate(written):
@@ -268,7 +268,7 @@ def _drop_boxes(written: list[Token]) -> list[Token]:
 
 
 def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
-    """Cut at what joins statements; lines that go on with an operator or a relation are one statement."""
+    """Cut a formula into statements; lines that continue with an operator or a relation are one statement."""
     depth = 0
     statement: list[Token] = []
     for at, token in enumerate(written):
@@ -287,9 +287,9 @@ def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[T
 
 
 def _continues(formula: str, before: Sequence[Token], written: Sequence[Token], line: int) -> bool:
-    """Whether the line that ends at token `line` is continued by the next.
+    """Return whether the line that ends at token `line` is continued by the next.
 
-    A line that begins with a sign may be an equation of its own: `-12 &= 6 - 18` is, `&- 2 = 10` is not.
+    A line that begins with a sign may be its own equation: `-12 &= 6 - 18` is, `&- 2 = 10` is not.
     """
     if not before or line + 1 == len(written):
         return False
@@ -304,7 +304,7 @@ def _continues(formula: str, before: Sequence[Token], written: Sequence[Token], 
 
 
 def _take_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
-    """The statement without `\\pmod{5}`, and its modulus; None: it has one that is no number."""
+    """Return the statement without `\\pmod{5}`, and its modulus; None if the modulus is not a number."""
     places = [at for at, token in enumerate(statement) if token.kind is Kind.MODULO]
     if not places:
         return statement, 0
@@ -322,7 +322,7 @@ def _take_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
 
 
 def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | None) -> Iterator[Equation]:
-    """The equations of one statement."""
+    """Return the equations of one statement."""
     sides, relations = _split_sides(statement)
     equal = [relation == "=" or (relation == "≡" and bool(modulus)) for relation in relations]
     if not any(equal):
@@ -342,7 +342,8 @@ def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | Non
 
 
 def _find_left(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
-    """What the side is compared to: the one before; of `2 + 3 = x = 6` the last number before, as x is equal to it."""
+    """Return the side to compare with: the one before, or the last number before a name (5 for 6 in `2 + 3 = x =
+    6`)."""
     if not _is_numeric(read[right]):
         return right - 1
     left = right - 1
@@ -370,7 +371,7 @@ def _split_sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[st
 
 
 def _read_side(side: Sequence[Token]) -> tuple[Expression, ...]:
-    """What the side may mean; without a full stop that ends the sentence."""
+    """Return the readings of the side, without the full stop that ends the sentence."""
     while side and side[-1].kind is Kind.STRANGE and side[-1].text == ".":
         side = side[:-1]
     try:
@@ -399,14 +400,14 @@ _COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.
 
 
 def verify(text: str) -> Verified:
-    """How many of the text's equations hold, do not, and were not decided."""
+    """Count how many of the text's equations hold, do not, and were not decided."""
     imaginary = bool(_COMPLEX.search(text))
     verdicts = [verdict(each, imaginary=imaginary) for each in equations(text)]
     return Verified(verified=verdicts.count(True), refuted=verdicts.count(False), unknown=verdicts.count(None))
 
 
 def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
-    """Whether an equation holds; None: that cannot be said. `imaginary`: i is known to be the imaginary unit."""
+    """Return whether an equation holds; None: that cannot be said. `imaginary`: i is known to be the imaginary unit."""
     found = holds(equation)
     if found is not None or not equation.read:
         return found
@@ -418,7 +419,7 @@ def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
 
 
 def _compare(left: Expression, right: Expression, *, imaginary: bool) -> bool | None:
-    """The verdict of one reading."""
+    """Return the verdict of one reading."""
     try:
         names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol)}
         if not names:
@@ -427,11 +428,11 @@ def _compare(left: Expression, right: Expression, *, imaginary: bool) -> bool | 
             return found or (False if imaginary else None)
         return _check_identity(left, right, sorted(names))
     except (Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
-        return None  # whatever SymPy or a float says to such an expression, it is no verdict
+        return None  # SymPy and floats may raise anything on such an expression
 
 
 def _compare_numbers(left: Expression, right: Expression) -> bool | None:
-    """Whether two numbers are equal, to so many digits that they can only be.
+    """Return whether two numbers are equal, to so many digits that they can only be.
 
     Degrees are mere numbers outside trigonometric functions, so that nothing is known of `180^\\circ = \\pi`; and where
     both are rational, exact arithmetic has had its say.

@@ -1,4 +1,4 @@
-"""Whether two answers say the same, whatever their notation."""
+"""Decide whether two answers are the same in different notations."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,9 +30,9 @@ from shared.mathtext.answers import (
 )
 from shared.mathtext.numbers import Unit, changes_value, compound, is_counted_noun, spoken, strip_filler_words, unit
 
-# Reading what kind of thing an answer is: by brackets, separators and relations at its top level.
+# Read the kind of an answer: by brackets, separators and relations at its top level.
 #
-# What stands between them is not computed here, but for sets that are joined, cut, or taken away from each other.
+# The parts between them are not computed here, except for unions, intersections and differences of sets.
 
 _OPENING = re.compile(r"\\begin\{[^{}]*\}|\\\{|\\langle|\\l[fv]\w*|[(\[{]")
 _CLOSING = re.compile(r"\\end\{[^{}]*\}|\\\}|\\rangle|\\r[fv]\w*|[)\]}]")
@@ -85,21 +85,22 @@ _DEGREES = re.compile(r"(.*)(\^\\circ ?(?:[CF]|\\text\{[CF]\})?)")
 
 
 def shape(text: str) -> Shape:
-    """The shape of an answer in normal form; thousands in `1,234` are the elements of a list here."""
+    """Return the shape of an answer in normal form; thousands in `1,234` are the elements of a list here."""
     parts = split(text, SEPARATOR)
     if len(parts) > 1 and not parts[-1]:
         return Words(_flat(text))  # "5 or"
     if len(parts) > 1:
         return _list(tuple(shape(part) for part in parts if part), text)
     if _TWO_SIGNS.search(text) and split(text, _RELATION) == [text]:
-        # Both values of what has a `\pm`; signs that are given with `\mp` go together.
+        # Return both values of a text with `\pm`; signs with `\mp` change together.
         upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
         return Listed((shape(upper.removeprefix("+")), shape(lower)))
-    return _relation(text) or _combined(text) or _point(text) or _enclosed(text) or _single(text)
+    return _relation(text) or _combine_sets(text) or _point(text) or _read_enclosed(text) or _single(text)
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """`text` between separators that stand outside all brackets; an interval's may differ, so that they are counted."""
+    """Split `text` at separators outside all brackets. Brackets are counted, because those of an interval may
+    differ."""
     parts, start = [], 0
     for found in _find_outside(text, separator):
         parts.append(text[start : found.start()].strip())
@@ -108,7 +109,7 @@ def split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _find_outside(text: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """The matches that stand outside all brackets."""
+    """Return the matches outside all brackets."""
     at, depth = 0, 0
     while at < len(text):
         found = pattern.match(text, at) if depth == 0 else None
@@ -120,7 +121,7 @@ def _find_outside(text: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]
 
 
 def _step(text: str, at: int, depth: int) -> tuple[int, int]:
-    """The depth behind the next bracket or character."""
+    """Return the depth behind the next bracket or character."""
     if opened := _OPENING.match(text, at):
         return depth + 1, opened.end()
     if closed := _CLOSING.match(text, at):
@@ -129,8 +130,8 @@ def _step(text: str, at: int, depth: int) -> tuple[int, int]:
 
 
 def _list(parts: tuple[Shape, ...], text: str) -> Shape:
-    r"""Inequalities are one set of numbers: what all allow if they are joined by "and", what one allows if by "or";
-    between commas all of them hold unless none of them goes with another. `x \ne 1, 2` names two numbers.
+    r"""Read inequalities as one set of numbers: the intersection if they are joined by "and", the union if by "or".
+    After commas all must hold, unless no two of them overlap. `x \ne 1, 2` names two numbers.
     """
     if len(parts) < 2:
         return parts[0] if parts else Words("")
@@ -140,7 +141,7 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
             len(reals) == 1
             and reals[0] is parts[0]
             and r"\ne" in text
-            and (points := values.as_reals(Finite(parts[1:])))
+            and (points := values.read_reals(Finite(parts[1:])))
         ):
             return values.difference(reals[0], points)
         if len(reals) == len(parts) and len({part.name for part in reals}) == 1:
@@ -152,18 +153,18 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
     return Listed(parts)
 
 
-def _combined(text: str) -> Shape | None:
-    """Sets that are joined, cut, or taken away; cuts come before unions."""
+def _combine_sets(text: str) -> Shape | None:
+    """Read unions, intersections and differences of sets; cuts come before unions."""
     unions, cuts = split(text, _UNION), split(text, _CUT)
     if len(unions) > 1:
-        return _folded(text, unions, [_either] * (len(unions) - 1))
+        return _fold_sets(text, unions, [_either] * (len(unions) - 1))
     if len(cuts) > 1:
-        return _folded(text, cuts, [_both if sign["both"] else _without for sign in _find_outside(text, _CUT)])
+        return _fold_sets(text, cuts, [_both if sign["both"] else _subtract for sign in _find_outside(text, _CUT)])
     return None
 
 
-def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shape, Shape], Shape | None]]) -> Shape:
-    """The sets combined from the left; as it stands if they are none that can be."""
+def _fold_sets(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shape, Shape], Shape | None]]) -> Shape:
+    """Return the sets, combined from the left; unchanged if they cannot be combined."""
     found: Shape | None = shape(parts[0])
     for part, operation in zip(parts[1:], operations, strict=True):
         found = found and operation(found, shape(part))
@@ -173,7 +174,7 @@ def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shap
 def _either(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(one.parts + other.parts)
-    sets = values.as_reals(one), values.as_reals(other)
+    sets = values.read_reals(one), values.read_reals(other)
     if sets[0] is None or sets[1] is None:
         return None
     try:
@@ -185,13 +186,13 @@ def _either(one: Shape, other: Shape) -> Shape | None:
 def _both(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(tuple(part for part in one.parts if _among(part, other.parts)))
-    return _computed(values.intersection, one, other)
+    return _compute_set(values.intersection, one, other)
 
 
-def _without(one: Shape, other: Shape) -> Shape | None:
+def _subtract(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(tuple(part for part in one.parts if not _among(part, other.parts)))
-    return _computed(values.difference, one, other)
+    return _compute_set(values.difference, one, other)
 
 
 def _among(part: Shape, others: Sequence[Shape]) -> bool:
@@ -201,8 +202,8 @@ def _among(part: Shape, others: Sequence[Shape]) -> bool:
     )
 
 
-def _computed(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
-    sets = values.as_reals(one), values.as_reals(other)
+def _compute_set(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
+    sets = values.read_reals(one), values.read_reals(other)
     try:
         return operation(sets[0], sets[1]) if sets[0] and sets[1] else None
     except values.Unordered:
@@ -215,7 +216,7 @@ def _relation(text: str) -> Shape | None:
         return None
     signs = [sign[0] for sign in _find_outside(text, _RELATION)]
     if r"\approx" in signs:
-        # The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind.
+        # The approximated value: a third in `\frac{1}{3} \approx 0.33`; otherwise the rounded value after the sign.
         at = signs.index(r"\approx")
         exact = "".join(side + sign for side, sign in zip(sides[: at + 1], [*signs[:at], ""], strict=True))
         if exact and not _NAME.fullmatch(exact):
@@ -223,17 +224,17 @@ def _relation(text: str) -> Shape | None:
         value = shape(sides[-1])
         return About(Named(exact, value, text) if exact else value)
     if set(signs) <= {"="} or signs == [r"\in"]:
-        return _named(sides, text)
+        return _read_named(sides, text)
     return _inequality(sides, signs) or Relation(text)
 
 
-def _named(sides: list[str], text: str) -> Shape:
-    """A name with the last value of a chain; a computation with its result; else an equation."""
+def _read_named(sides: list[str], text: str) -> Shape:
+    """Read a chain as a name with its last value, as a computation with its result, or as an equation."""
     if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _has_names_besides_units(sides[0]):
         sides = [sides[1], sides[0]]
     if _NAME.fullmatch(sides[0]):
         value = shape(sides[-1])
-        numbers = values.as_reals(value) if r"\in" in text else None
+        numbers = values.read_reals(value) if r"\in" in text else None
         return numbers._replace(name=sides[0]) if numbers else Named(sides[0], value, text)
     if any(_has_names_besides_units(side) for side in sides[1:]) or (
         len(sides) == 2 and _has_names_besides_units(sides[0])
@@ -244,14 +245,14 @@ def _named(sides: list[str], text: str) -> Shape:
 
 
 def _has_names_besides_units(side: str) -> bool:
-    """Whether there are names in it, besides its unit."""
-    measured = _measured(side)
+    """Return whether there are names in it, besides its unit."""
+    measured = _read_value(side)
     value = measured.text if isinstance(measured, Value) else side
     return bool(_LETTERS.search(_IN_TEXT.sub(lambda match: "" if unit(match[1]) else match[0], value)))
 
 
 def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
-    """`x < 3`, `3 > x`, `1 < x \\le 2` and `x \\ne 3` as numbers that x may be."""
+    """Read `x < 3`, `3 > x`, `1 < x \\le 2` and `x \\ne 3` as numbers that x may be."""
     if {*signs} <= {">", r"\ge"}:
         sides, signs = sides[::-1], [{">": "<", r"\ge": r"\le"}[sign] for sign in signs[::-1]]
     names = [at for at, side in enumerate(sides) if _NAME.fullmatch(side)]
@@ -269,14 +270,14 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
 
 
 def _point(text: str) -> Named | None:
-    """A named point: `A(1,2)`."""
+    """Read a named point: `A(1,2)`."""
     if match := _POINT.fullmatch(text):
-        coordinates = _enclosed(match[2])
+        coordinates = _read_enclosed(match[2])
         return Named(match[1], coordinates, f"{match[1]}={match[2]}") if isinstance(coordinates, Bracketed) else None
     return None
 
 
-def _enclosed(text: str) -> Shape | None:
+def _read_enclosed(text: str) -> Shape | None:
     if builder := _BUILDER.fullmatch(text):
         return shape(builder[1])
     if matrix := _MATRIX.fullmatch(text):
@@ -298,13 +299,13 @@ def _enclosed(text: str) -> Shape | None:
 
 
 def _is_row(text: str) -> bool:
-    """Of a matrix as programs write it: [[1, 2], [3, 4]]."""
+    """Return whether the text is a row of a matrix in the notation of programs: [[1, 2], [3, 4]]."""
     opened = re.match(r"\[", text)
     return opened is not None and text.endswith("]") and _inside(text, opened) is not None
 
 
 def _inside(text: str, opened: re.Match[str]) -> str | None:
-    """What stands in the brackets, if they are around the whole."""
+    """Return the content of the brackets, if they enclose the whole."""
     at, depth = opened.end(), 1
     while at < len(text):
         before = at
@@ -332,16 +333,16 @@ def _single(text: str) -> Shape:
         return About(Value(begun[1]))
     if several := compound(text):
         return Value(*several)
-    return _measured(text) or _worded(text) or (Words(_flat(text)) if values.unread_words(text) else Value(text))
+    return _read_value(text) or _read_words(text) or (Words(_flat(text)) if values.unread_words(text) else Value(text))
 
 
-def _measured(text: str) -> Value | Words | None:
-    """A value with its unit, or with a noun of what is counted; words if what is behind it may change what is said."""
+def _read_value(text: str) -> Value | Words | None:
+    """Read a value with its unit or counted noun; as words, if the words after it may change its meaning."""
     if _ANGLES.search(text):
         return None
     if text.startswith((r"\$", r"-\$")):
         amount = text.replace(r"\$", "", 1)
-        measured = _measured(amount)
+        measured = _read_value(amount)
         return measured if isinstance(measured, Words) else Value(measured.text if measured else amount, unit("dollar"))
     for pattern in (_DEGREES, _TEXT_UNIT, _PLAIN_UNIT):
         match = pattern.fullmatch(text)
@@ -360,21 +361,21 @@ def _measured(text: str) -> Value | Words | None:
 
 
 def _may_be_counted(words: str, number: str, *, in_text: bool) -> bool:
-    """Three plain letters are as often a product: 2 abs."""
+    """Return whether `words` is a counted noun. Three plain letters may also be a product: 2 abs."""
     return is_counted_noun(words, number, in_text=in_text) and (
         in_text or len(words) > 3 or words == "men" or not words.isascii()
     )
 
 
 def _are_words(words: str) -> bool:
-    """A few letters are as often a product: a t in `\\frac{1}{2}at^2`."""
+    """Return whether these are words. A few letters may also be a product: a t in `\\frac{1}{2}at^2`."""
     several = words.lower().split()
     longest = max(map(len, several))
     return not words.isascii() or longest > 4 or (longest > 2 and any(map(changes_value, several)))
 
 
 def _flat(text: str) -> str:
-    """The words of a text, wherever they stand."""
+    """Return all words of a text."""
     return " ".join(_IN_TEXT.sub(r" \1 ", text).split()).casefold()
 
 
@@ -384,7 +385,7 @@ def _unit_of(match: re.Match[str]) -> tuple[str, int]:
     return groups[0], power
 
 
-def _worded(text: str) -> Value | Words | None:
+def _read_words(text: str) -> Value | Words | None:
     number = spoken(_flat(text))
     if number and (not number[1] or unit(number[1])):
         return Value(number[0], unit(number[1]) if number[1] else None)
@@ -397,8 +398,8 @@ def _worded(text: str) -> Value | Words | None:
 
 # Answers that hold for all values of a letter: `x = 2k\pi, k \in \mathbb{Z}`, `n+1 \text{ for all integers } n`.
 #
-# What says so is split off: it is the same answer without it, with another letter, and, of whole numbers, with another
-# first member. Conditions that take something away ("for even n", "x > 3, x an integer") are not split off.
+# The words with this condition are split off: the answer is the same without them, with another letter, and, for whole
+# numbers, with another first member. Conditions that restrict it ("for even n", "x > 3, x an integer") are not.
 
 _TOKEN = re.compile(
     r"\\(?:in|forall|ne|le|ge)(?![a-zA-Z])"
@@ -427,7 +428,7 @@ _OTHERS = frozenset(
 _CONDITIONS = frozenset(["<", ">", r"\ne", r"\le", r"\ge", *"0123456789"])
 _ALSO_BEFORE = frozenset(["even", "odd", "form", "such", "that", "solutions"])
 LONGEST = 150
-"""Characters of what says for which values an answer holds."""
+"""Length of the words that say for which values an answer holds, in characters."""
 MOST_MEMBERS = 12
 """Arithmetic progressions that one may be cut into to be compared with others."""
 _NAMED = re.compile(r"(?:[A-Za-z]|\\[a-z]+) ?=")
@@ -444,7 +445,7 @@ class _Progression(NamedTuple):
 
 
 def family(text: str) -> Family | None:
-    """The text in normal form without what says for which values of a letter it holds; None: it does not say that."""
+    """Return the normal form without the condition on a letter; None if the text has no condition."""
     if built := _BUILT.fullmatch(text):
         return family(built[2] if built[2].startswith(f"{built[1]}=") else f"{built[1]},{built[2]}")
     flat = " ".join(_IN_TEXT.sub(r" \1 ", text).split())
@@ -463,18 +464,18 @@ def family(text: str) -> Family | None:
 
 
 def letters(text: str) -> set[str]:
-    """The letters of a formula that are names, or parts of one."""
+    """Return the letters of a formula that are names, or parts of one."""
     return {letter for word in _NAMES.findall(_IN_TEXT.sub(" ", text)) for letter in word}
 
 
 def rename(text: str, old: str, new: str) -> str:
-    """The formula with the name `old` replaced."""
+    """Return the formula with the name `old` replaced."""
     return _NAME_OR_COMMAND.sub(lambda match: new if match[0] == old else match[0], text)
 
 
 def same_members(one: str, other: str, letter: str) -> bool:
-    """Whether both texts, lists of arithmetic progressions in `letter`, have the same members: k pi, and 2k pi with
-    pi + 2k pi. False also where that cannot be said.
+    """Return whether both texts, lists of arithmetic progressions in `letter`, have the same members: k pi, and 2k pi
+    with pi + 2k pi. False also where that cannot be said.
     """
     sides = [list(_progressions(each, letter)) for each in (one, other)]
     found = [each for side in sides for each in side]
@@ -489,11 +490,11 @@ def same_members(one: str, other: str, letter: str) -> bool:
     one_side, other_side = (
         [f"{each.first}+{at}*({each.step})" for each in side if each for at in range(counts[each])] for side in sides
     )
-    return _covered(one_side, other_side, period) and _covered(other_side, one_side, period)
+    return _covers(one_side, other_side, period) and _covers(other_side, one_side, period)
 
 
-def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
-    """Whether each of `some` is one of the others, or a number of periods away from one."""
+def _covers(some: Sequence[str], others: Sequence[str], period: str) -> bool:
+    """Return whether each of `some` is one of the others, or a number of periods away from one."""
 
     def is_whole(text: str) -> bool:
         value = values.real(text)
@@ -503,7 +504,7 @@ def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
 
 
 def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
-    """One for each part of the text; None: it is no progression."""
+    """Return a progression for each part of the text; None if a part is not a progression."""
     for part in split(text, SEPARATOR):
         name, _, value = part.rpartition("=")
         for sign, opposite in ("+-", "-+") if r"\pm" in value else ("+-",):
@@ -519,7 +520,7 @@ def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
 
 
 def _common_period(steps: Sequence[str]) -> str | None:
-    """The smallest multiple of all steps; None: it is more than `MOST_MEMBERS` times one of them."""
+    """Return the smallest multiple of all steps; None: it is more than `MOST_MEMBERS` times one of them."""
     period = steps[0]
     for step in steps[1:]:
         ratio = _ratio(period, step)
@@ -531,7 +532,7 @@ def _common_period(steps: Sequence[str]) -> str | None:
 
 
 def _ratio(one: str, other: str) -> Fraction | None:
-    """Of two numbers, as a fraction of small whole ones; None: it is none."""
+    """Return the ratio of two numbers as a fraction of small whole numbers; None if it is not one."""
     value = values.real(f"({one})/({other})")
     if value is None or not 0 < abs(value) < MOST_MEMBERS**3:
         return None
@@ -543,7 +544,7 @@ def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
     """Read the letter and the domain from ", k in Z" or "for all integers n".
 
     The third value tells whether the answer is the family's members; after "for all" it is only if the family has a
-    name. None if the tail is no such qualifier.
+    name. None if the tail is another text.
     """
     tokens = [token.lower() if token.isalpha() and len(token) > 1 else token for token in _TOKEN.findall(tail)]
     names = {token for at, token in enumerate(tokens) if _is_name(tokens, at)}
@@ -562,7 +563,7 @@ def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
 
 
 def _is_name(tokens: Sequence[str], at: int) -> bool:
-    """A letter, but not the article, nor a set behind "in"."""
+    """Return whether this is a letter, other than the article and a set after "in"."""
     token, behind = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else ""
     article = token == "a" and behind.isalpha() and len(behind) > 1
     return len(token) == 1 and token.isascii() and token.isalpha() and not article and tokens[at - 1 : at] != [r"\in"]
@@ -585,12 +586,12 @@ def _unless_restricted(found: Family) -> Family | None:
 
 # The grader of mathematics: is an answer the same as the gold one?
 #
-# What kind of thing each answer is (`shape`) decides what it may equal; values are compared by `equal_values`.
+# The kind of each answer (`shape`) decides which answers may equal it; values are compared by `equal_values`.
 # The rules, and where they differ from Math-Verify's own verdict, are on the page of graders
 # (docs/explanation/grading.md).
 
 Verdict = bool | None
-"""None: nobody can say, since the gold answer cannot be read."""
+"""None: undecided, because the gold answer cannot be read."""
 
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _USUAL = "klmn"
@@ -598,7 +599,7 @@ _BRACKETS = {r"\langle": "(", r"\rangle": ")"}
 
 
 def compare(answer: str, gold: str) -> Verdict:
-    """Whether `answer` is right where `gold` is; what reads the same is, and nothing else is asked then.
+    """Return whether `answer` is right where `gold` is. Equal texts are right without further checks.
 
     Not bounded in time: SymPy is not. Run it where it can be killed.
     """
@@ -610,11 +611,11 @@ def compare(answer: str, gold: str) -> Verdict:
     try:
         return one == other or _any(_whole(*pair) for pair in product(_readings(one), _readings(other)))
     except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
-        return None  # whatever an arbitrary text makes SymPy raise, it is no verdict
+        return None  # SymPy may raise anything on an arbitrary text
 
 
 def _readings(text: str) -> list[tuple[str, Shape]]:
-    """`1,234` is a number as well as a list, and so is `1 hour and 30 minutes`; all else is read in one way."""
+    """Return the readings of an answer: `1,234` and `1 hour and 30 minutes` are numbers as well as lists."""
     joined = text
     if not text.startswith(("(", "[", r"\{", r"\langle")):
         joined = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
@@ -634,23 +635,24 @@ def _all(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
-    """An equation that gives nothing a value equals equations only, which are the library's."""
+    """Compare whole answers. An equation that gives no name a value only equals equations, which Math-Verify
+    compares."""
     (one, given), (other, expected) = answer, gold
     if isinstance(given, Family) or isinstance(expected, Family):
         families = [each if isinstance(each, Family) else Family(text, "", "") for text, each in (answer, gold)]
         return _same_family(*families)
     one, other = (each.text if isinstance(each, Named) else text for text, each in (answer, gold))
     if isinstance(given, Relation) or isinstance(expected, Relation):
-        return values.by_algebra(one, other) if _relates(given) and _relates(expected) else False
+        return values.compare_by_algebra(one, other) if _relates(given) and _relates(expected) else False
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
-        return values.by_algebra(one, other)  # a number times a matrix
+        return values.compare_by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
     has_names_on_the_right = re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", one.rpartition("=")[2])
-    return values.by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
+    return values.compare_by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:
-    """Where both say for which values they hold, it is for the same; the letter of the values does not matter."""
+    """Compare two families: their conditions, if both have one, and their values with any letter."""
     if given.domain and expected.domain and given.domain != expected.domain:
         return False
     verdict = _whole(*((each.text, shape(each.text)) for each in (given, expected)))
@@ -664,7 +666,8 @@ def _same_family(given: Family, expected: Family) -> Verdict:
 
 
 def _running(found: Family, other: Family) -> str:
-    """The letter of its values; one that is usual for whole numbers need not be introduced where the other's is."""
+    """Return the letter of its values; one that is usual for whole numbers need not be introduced where the other's
+    is."""
     usual = [letter for letter in _USUAL if letter in letters(found.text)]
     return found.letter or (usual[0] if len(usual) == 1 and other.letter else "")
 
@@ -675,7 +678,7 @@ def _relates(found: Shape) -> bool:
 
 def _same(given: Shape, expected: Shape) -> Verdict:
     if isinstance(given, About) or isinstance(expected, About):
-        # What is only about right is wrong, unless the gold answer says no more.
+        # A rounded answer is wrong, unless the gold answer is rounded as well.
         if not isinstance(expected, About):
             return False
         return _same(given.value if isinstance(given, About) else given, expected.value)
@@ -684,7 +687,7 @@ def _same(given: Shape, expected: Shape) -> Verdict:
             return False
         return _same(*(each.value if isinstance(each, Named) else each for each in (given, expected)))
     if isinstance(given, Reals) or isinstance(expected, Reals):
-        return _same_reals(values.as_reals(given), values.as_reals(expected))
+        return _same_reals(values.read_reals(given), values.read_reals(expected))
     if isinstance(given, Listed | Finite) or isinstance(expected, Listed | Finite):
         return _same_collection(given, expected)
     if type(given) is type(expected):
@@ -693,14 +696,14 @@ def _same(given: Shape, expected: Shape) -> Verdict:
 
 
 def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
-    """The same numbers, of the same name where both have one."""
+    """Return whether both have the same numbers, and the same name if both have one."""
     if given is None or expected is None or (given.name and expected.name and given.name != expected.name):
         return False
     with suppress(values.Unordered):
-        given, expected = values.in_order(given), values.in_order(expected)
+        given, expected = values.sort_intervals(given), values.sort_intervals(expected)
     if len(given.pieces) != len(expected.pieces):
         return False
-    return _matched(given.pieces, expected.pieces, _same_interval)
+    return _match_pairs(given.pieces, expected.pieces, _same_interval)
 
 
 def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
@@ -709,8 +712,8 @@ def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
     return _all((values.equal_values(given.low, expected.low), values.equal_values(given.high, expected.high)))
 
 
-def _matched(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any, Any], Verdict]) -> Verdict:
-    """Whether each has a partner of its own; equality is transitive, so that the first partner will do."""
+def _match_pairs(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any, Any], Verdict]) -> Verdict:
+    """Return whether each has its own partner; equality is transitive, so that the first partner will do."""
     if len(given) != len(expected):
         return False
     left = list(given)
@@ -723,7 +726,7 @@ def _matched(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any,
 
 
 def _same_collection(given: Shape, expected: Shape) -> Verdict:
-    """Lists with each answer as often as it is given, sets without repetition; names give an order."""
+    """Compare lists with repetitions, and sets without; names give an order."""
     if isinstance(given, Finite) and isinstance(expected, Finite):
         return _all(_any(_same(one, other) for one in given.parts) for other in expected.parts) and _all(
             _any(_same(one, other) for other in expected.parts) for one in given.parts
@@ -732,11 +735,11 @@ def _same_collection(given: Shape, expected: Shape) -> Verdict:
         return assigned
     if isinstance(given, Bracketed) or isinstance(expected, Bracketed):
         return False
-    return _matched(_list_members(given), _list_members(expected), _same)
+    return _match_pairs(_list_members(given), _list_members(expected), _same)
 
 
 def _list_members(found: Shape) -> tuple[Shape, ...]:
-    r"""What a list or set holds, without the name of the whole: `x = 1, 2`."""
+    r"""Return the members of a list or set, without the name of the whole: `x = 1, 2`."""
     if not isinstance(found, Listed | Finite):
         return (found,)
     first, *rest = found.parts or (Words(""),)
@@ -747,7 +750,7 @@ def _list_members(found: Shape) -> tuple[Shape, ...]:
 
 def _same_assignments(given: Shape, expected: Shape) -> Verdict:
     """`x = 1, y = 2` against values without names, in the order of the names; None: it is not that."""
-    sides = [_assigned(given), _assigned(expected)]
+    sides = [_order_by_name(given), _order_by_name(expected)]
     if (sides[0] is None) == (sides[1] is None):
         return None
     plain = [
@@ -755,12 +758,12 @@ def _same_assignments(given: Shape, expected: Shape) -> Verdict:
         for each, side in zip((given, expected), sides, strict=True)
     ]
     if all(isinstance(value, Bracketed) for side in plain for value in side):
-        return _matched(plain[0], plain[1], _same)  # points, whose names give no order
+        return _match_pairs(plain[0], plain[1], _same)  # points, whose names give no order
     return len(plain[0]) == len(plain[1]) and _all(map(_same, *plain))
 
 
-def _assigned(found: Shape) -> list[Shape] | None:
-    """The values in the order of their names, which all differ."""
+def _order_by_name(found: Shape) -> list[Shape] | None:
+    """Return the values in the order of their names, which all differ."""
     if not isinstance(found, Listed) or not all(isinstance(each, Named) for each in found.parts):
         return None
     by_name = {each.name: each.value for each in found.parts if isinstance(each, Named)}
@@ -768,28 +771,29 @@ def _assigned(found: Shape) -> list[Shape] | None:
 
 
 def _same_value(given: Value, expected: Value) -> Verdict:
-    texts = _in_one_unit(given, expected)
+    texts = _convert_to_one_unit(given, expected)
     if texts is None:
         return False
     equal = values.equal_values(*texts)
-    return values.factored_alike(*texts) if equal and values.asks_for_factors(*texts) else equal
+    return values.have_same_factors(*texts) if equal and values.asks_for_factors(*texts) else equal
 
 
-def _in_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
-    """Both as numbers of one unit; None if their units measure different things. A missing unit contradicts none."""
+def _convert_to_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
+    """Return both as numbers of one unit; None if their units measure different things. A missing unit contradicts
+    none."""
     if given.unit or expected.unit:
-        given, expected = _with_letter(given), _with_letter(expected)
+        given, expected = _read_letter_as_unit(given), _read_letter_as_unit(expected)
     if r"\pi" in given.text + expected.text and (_degrees(given.unit) != _degrees(expected.unit)):
         return _radians(given), _radians(expected)
     if given.unit is None or expected.unit is None or given.unit == expected.unit:
         return given.text, expected.text
     if given.unit.dimension != expected.unit.dimension:
         return None
-    return _scaled(given), _scaled(expected)
+    return _scale(given), _scale(expected)
 
 
-def _with_letter(value: Value) -> Value:
-    """Without a blank a letter is a unit only where the other side has one: `10m` against `10cm`."""
+def _read_letter_as_unit(value: Value) -> Value:
+    """Read a letter without a space before it as a unit, because the other side has one: `10m` against `10cm`."""
     letter = None if value.unit else unit(value.text[-1:])
     return Value(value.text[:-1], letter) if letter and value.text[:-1].isdigit() else value
 
@@ -802,14 +806,14 @@ def _radians(value: Value) -> str:
     return rf"({value.text})\cdot\frac{{\pi}}{{180}}" if _degrees(value.unit) else value.text
 
 
-def _scaled(value: Value) -> str:
+def _scale(value: Value) -> str:
     assert value.unit is not None  # noqa: S101 - both have one
     factor = value.unit.factor
     return rf"({value.text})\cdot\frac{{{factor.numerator}}}{{{factor.denominator}}}"
 
 
 def _same_bracketed(given: Bracketed, expected: Bracketed) -> Verdict:
-    """The same kind of brackets, and the same in the same places."""
+    """Return whether both have the same kind of brackets and equal members."""
     kinds = [[_BRACKETS.get(each, each) for each in (side.opening, side.closing)] for side in (given, expected)]
     if kinds[0] != kinds[1] or len(given.parts) != len(expected.parts):
         return False
@@ -849,8 +853,8 @@ _SAME: dict[type, Callable[[Any, Any], Verdict]] = {
 
 
 def _same_mixed(given: Shape, expected: Shape) -> Verdict:
-    """Things of different kinds: a base that is not written is ten, and `9:24` may be a ratio."""
-    if isinstance(given, Words) != isinstance(expected, Words) and (number := _counted(given) or _counted(expected)):
+    """Compare answers of different kinds: a missing base is ten, and `9:24` may be a ratio."""
+    if isinstance(given, Words) != isinstance(expected, Words) and (number := _count(given) or _count(expected)):
         return _same(*(number if isinstance(each, Words) else each for each in (given, expected)))
     one, other = _text(given), _text(expected)
     if one is None or other is None:
@@ -859,8 +863,9 @@ def _same_mixed(given: Shape, expected: Shape) -> Verdict:
     return one.casefold() == other.casefold() or (not worded and values.equal_values(one, other))
 
 
-def _counted(found: Shape) -> Value | None:
-    """The number of "five apples"; two such answers are compared as words, since a noun may be all that matters."""
+def _count(found: Shape) -> Value | None:
+    """Return the number of "five apples"; two such answers are compared as words, since a noun may be all that
+    matters."""
     number = spoken(found.text) if isinstance(found, Words) else None
     return Value(number[0]) if number and is_counted_noun(strip_filler_words(number[1], number[0]), number[0]) else None
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """A number as it is written."""
+    """A number as written."""
 
     value: Fraction
     places: int | None = None
@@ -32,7 +32,7 @@ Expression = Number | Symbol | Apply
 
 
 def parts(expression: Expression) -> Iterator[Expression]:
-    """The expression and all that it is made of."""
+    """Return the expression and all that it is made of."""
     left: list[Expression] = [expression]
     while left:
         here = left.pop()
@@ -44,7 +44,7 @@ def parts(expression: Expression) -> Iterator[Expression]:
 # The exact value of an expression that is a rational number, in bounded time and memory.
 
 MOST_BITS = 20_000
-"""Of a numerator or denominator: 6,000 digits. What would be larger has no exact value here."""
+"""Maximum size of a numerator or denominator: 6,000 digits. Larger numbers have no exact value here."""
 LARGEST_FACTORIAL = 4000
 
 
@@ -57,7 +57,7 @@ class Undefined(ArithmeticError):
 
 
 def exact(expression: Expression, values: Mapping[str, Fraction] = {}) -> Fraction:
-    """The value of `expression`, where `values` are those of its symbols.
+    """Return the value of `expression`, where `values` are those of its symbols.
 
     Raises:
         NotRational: it has none that is rational and of at most `MOST_BITS` bits.
@@ -79,7 +79,7 @@ def exact(expression: Expression, values: Mapping[str, Fraction] = {}) -> Fracti
 
 
 def exact_or_none(expression: Expression) -> Fraction | None:
-    """The value of `expression`; None if it has none that `exact` can give.
+    """Return the value of `expression`; None if it has none that `exact` can give.
 
     Raises:
         Undefined: a part of it has no value.
@@ -121,7 +121,7 @@ def _root(degree: Fraction, value: Fraction) -> Fraction:
 
 
 def _whole_root(value: int, degree: int) -> int:
-    """The root, if it is whole."""
+    """Return the root, if it is whole."""
     if degree == 2:
         found = math.isqrt(value)
     else:
@@ -151,7 +151,7 @@ def _choose(n: Fraction, k: Fraction) -> Fraction:
     return Fraction(math.comb(n.numerator, k.numerator))
 
 
-def _of_whole(function: Callable[..., int]) -> Callable[..., Fraction]:
+def _make_whole_function(function: Callable[..., int]) -> Callable[..., Fraction]:
     def operation(*values: Fraction) -> Fraction:
         if any(value.denominator != 1 for value in values):
             raise NotRational(function.__name__)
@@ -175,8 +175,8 @@ _OPERATIONS: Mapping[str, Callable[..., Fraction]] = {
     "ceil": lambda value: Fraction(math.ceil(value)),
     "root": _root,
     "choose": _choose,
-    "gcd": _of_whole(math.gcd),
-    "lcm": _of_whole(math.lcm),
+    "gcd": _make_whole_function(math.gcd),
+    "lcm": _make_whole_function(math.lcm),
     "max": max,
     "min": min,
 }

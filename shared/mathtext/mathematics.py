@@ -20,7 +20,7 @@ _LONGEST_NAME = 2
 
 
 def equal_strict(answer: str, gold: str) -> bool:
-    """Whether both strings are the same, as they stand or normalised.
+    """Return whether both strings are equal, as written or normalised.
 
     A string that the rules cannot read (two units, or a macro without its argument) only equals itself.
     """
@@ -30,7 +30,7 @@ def equal_strict(answer: str, gold: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    r"""`text` in the rules' normal form.
+    r"""Return `text` in the rules' normal form.
 
     Without line ends, blanks, `\left`, `\right`, degrees, dollar and per cent signs, and a unit on the right; with
     `\frac` for `\dfrac`, `\tfrac` and a plain a/b; with braces around the arguments of `\sqrt` and `\frac`; with a
@@ -69,7 +69,7 @@ def _drop(text: str, parts: tuple[str, ...]) -> str:
     return text
 
 
-# Grading mathematics: whether the answer is right, beside the strict rules of the MATH dataset.
+# Grade mathematics: the verdict of this project, and that of the strict rules of the MATH dataset.
 #
 # SymPy knows no limit of time: call it where it can be killed.
 
@@ -79,5 +79,5 @@ until it is."""
 
 
 def grade(answer: str, gold: str) -> Graded:
-    """Both verdicts on one answer; what cannot be computed has no verdict (None)."""
+    """Return both verdicts on one answer; None if a verdict cannot be computed."""
     return Graded(math_verify=compare(answer, gold), strict=equal_strict(answer, gold))

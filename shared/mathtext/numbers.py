@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import NamedTuple
 
-# Words that change what the number beside them is worth: 2.5 billion, 7 tenths, 5 squared, half of 12.
+# Words that change the value of the number next to them: 2.5 billion, 7 tenths, 5 squared, half of 12.
 #
 # Named once, for the grader, which must not take them for units, and for `equations`, which must not take 12 out of
 # "12 dozen". Words of numbers (six, twenty) follow below.
@@ -36,7 +36,7 @@ VALUE_CHANGING = frozenset(
         ).split()
     )
 )
-"""A quantity goes on behind, or before, these words."""
+"""A quantity continues behind, or before, these words."""
 MULTIPLYING = "|".join(sorted({*SCALES, *_PART, *_PARTS}, reverse=True))
 """A pattern of words that multiply or divide the number before them."""
 SCALING = f"{MULTIPLYING}|{'|'.join(POWERS)}|cents?|{PERCENT}"
@@ -44,21 +44,19 @@ SCALING = f"{MULTIPLYING}|{'|'.join(POWERS)}|cents?|{PERCENT}"
 
 
 def divisor(word: str, *, one: bool) -> int | None:
-    """What the number before `word` is divided by: 10 of "tenths". `one`: the number is one, and the word's form the
-    singular. None: it divides nothing, like "third" in "twenty third".
+    """Return the divisor that `word` gives the number before it: 10 for "tenths". `one`: the number is one, so the word
+    is in the singular. None if it does not divide, like "third" in "twenty third".
     """
     return (_PART if one else _PARTS).get(word)
 
 
-# What stands behind a number: units, which ones contradict each other and what one is worth in another, and nouns
-# of what is counted.
+# The words after a number: units, which of them contradict each other, conversion between units, and counted nouns.
 #
-# **What is a counted noun** is decided by its form, not by a dictionary. It is a phrase of one to three words without a
-# verb, a negation, a comparative, a quantifier, a number or another word of `_NO_NOUN`; the last word is in the plural,
-# or, behind one or a fraction, in the singular. "of" or "per" may join two such phrases: 5 cups of tea, 3 apples per
-# day. In Chinese it is a word of at most eight characters without those of `_NO_CHINESE_NOUN`. Everything else behind a
-# number may change what is said: "5 is wrong", "3 or fewer", "5 factorial" are not 5 and 3.
-
+# **A counted noun** is recognised by its form, without a dictionary. It is a phrase of one to three words without a
+# verb, a negation, a comparative, a quantifier, a number or another word of `_NO_NOUN`. The last word is in the plural,
+# or, after one or a fraction, in the singular. "of" or "per" may join two such phrases: 5 cups of tea, 3 apples per
+# day. In Chinese it is a word of at most eight characters without those of `_NO_CHINESE_NOUN`. All other words after a
+# number may change its meaning: "5 is wrong", "3 or fewer" and "5 factorial" are not 5 and 3.
 Dimension = tuple[tuple[str, int], ...]
 
 
@@ -161,7 +159,8 @@ _SYMBOL = re.compile(r"[A-Za-zµ]{1,3}|(?=.*[A-Z])[A-Za-z]{1,4}")
 
 
 def unit(words: str, power: int = 1) -> Unit | None:
-    """The unit that `words` name, to a `power`, such as cm to the power 2; None if they name none that is known."""
+    """Return the unit that `words` name, to a `power`, such as cm to the power 2; None if they name none that is
+    known."""
     name = re.sub(r"[\s.]", "", words).lower()
     above, *below = _PER.split(name) if name not in _BASE else [name]
     if len(below) > 1 or power < 1:
@@ -199,9 +198,9 @@ def strip_filler_words(words: str, number: str) -> str:
 
 
 def is_counted_noun(words: str, number: str = "", *, in_text: bool = False) -> bool:
-    """Tell whether the words behind a number name what is counted, by the rules above (5 apples). No words at all do.
+    """Return whether the words after a number are a counted noun by the rules above (5 apples), or empty.
 
-    `in_text`: they stand in LaTeX's `\\text`, where letters are no variables, so that a unit's symbol (kPa) does.
+    `in_text`: they are in LaTeX's `\\text`, where letters are not variables, so a unit's symbol (kPa) counts.
     """
     if not words or _CHINESE_NOUN.fullmatch(words):
         return not _NO_CHINESE_NOUN.search(words)
@@ -236,9 +235,9 @@ def _is_plural(phrase: str) -> bool:
 
 
 def compound(text: str, *, joined: bool = False) -> tuple[str, Unit] | None:
-    r"""A quantity in several units, the larger ones first, as a sum in the first: `1 hour 30 minutes`, `12元5角`.
+    r"""Read a quantity in several units, largest first, as a sum in the first unit: `1 hour 30 minutes`, `12元5角`.
 
-    `joined`: "and" or a comma may stand between them. None: it is none.
+    `joined`: "and" or a comma may separate the units. None if the text is not a quantity.
     """
     found: list[tuple[str, str]] = []
     at = 0
@@ -264,14 +263,15 @@ def compound(text: str, *, joined: bool = False) -> tuple[str, Unit] | None:
     return None
 
 
-# What a written number is worth: with commas, a point, a period under a bar, or in another base.
+# The value of a written number: with commas, a point, a period under a bar, or in another base.
 
 MOST_DIGITS = 300
 """Characters of a number; a longer one is not read."""
 
 
 def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None:
-    """The value, and the digits behind the decimal point (None: there is none); None for what is no number.
+    """Return the value, and the number of digits after the decimal point (None without one); None if it is not a
+    number.
 
     `digits` as in LaTeX: `40{,}000`, `0.1\\overline{6}`; `base` as its subscript says.
     """
@@ -319,7 +319,7 @@ SCALED = re.compile(
     r"|(?<![\w.,^{/])\d{1,100}(?:,\d{3}(?!\d)){0,30}(?:\.\d{1,100})?)"
     rf"\s*(\\text\{{)?\s*((?:{MULTIPLYING})(?:[ -](?:{MULTIPLYING})){{0,3}})(?![a-zA-Z])(?(2)(\s*\}})?)"
 )
-"""A number in digits and what it is multiplied with, as in 2.5 million dollars; see `scaled`."""
+"""A number in digits and its factor, as in 2.5 million dollars; see `expand_scaled`."""
 
 _SAME_CHARACTERS = str.maketrans("〇两兩壹贰叁肆伍陆柒捌玖拾佰仟萬億點負", "零二二一二三四五六七八九十百千万亿点负")
 _DIGITS = {character: value for value, character in enumerate("零一二三四五六七八九")}
@@ -337,28 +337,28 @@ _TOKEN = re.compile(r"\d+(?:\.\d+)?|.")
 _THOUSANDS_OF_UNITS = "克米瓦焦卡帕赫伏"
 """千 in front of them belongs to the unit: 5千克 are five kilograms."""
 _MEASURE_WORDS = "个只名人位本张条件头棵支枝辆块种颗粒页岁幅双盒箱袋瓶杯架艘朵盆层题组"
-"""What stands between a number and what is counted; before other characters 一 is no number: 一样."""
+"""Characters between a number and a counted noun; before other characters 一 is not a number: 一样."""
 _ALONE = ("次", "倍", "分")
 """The same, without anything behind it: 三次 is three times, 三次方程 a cubic equation."""
 
 
-def with_digits(text: str) -> str:
-    r"""`text` with the number that it begins with in digits, if there is nothing behind it but a unit; else as it is.
+def write_in_digits(text: str) -> str:
+    r"""Write the number at the start of `text` in digits, if only a unit follows; return other texts unchanged.
 
     Fractions become `\frac`, percentages end in a percent sign.
     """
     sign = _SIGNED.match(text)
     if sign is None:
-        return _spelled(text) or _in_chinese(text.translate(_SAME_CHARACTERS)) or text
+        return _read_spelled(text) or _read_chinese(text.translate(_SAME_CHARACTERS)) or text
     rest = text[sign.end() :]
-    digits = _spelled(rest)
+    digits = _read_spelled(rest)
     if digits is None and not (rest[:1].isdecimal() or rest.startswith((r"\frac", r"\sqrt", r"\pi", r"\inf", "inf"))):
         return text
     return _SIGNS[sign[1].lower()] + (digits or rest)
 
 
-def _spelled(text: str) -> str | None:
-    """The digits for English words, with the unit behind them."""
+def _read_spelled(text: str) -> str | None:
+    """Return the digits for English words, with the unit behind them."""
     found = spoken(_IN_TEXT.sub(r" \1 ", text))
     if found is None:
         return None
@@ -366,23 +366,25 @@ def _spelled(text: str) -> str | None:
     if not behind or _NUMBER_TAIL.fullmatch(behind) or unit(behind):
         return f"{found[0]} {behind}".strip()
     name, _, rest = behind.partition(" ")
-    following = _spelled(rest.removeprefix("and ")) if unit(name) else None
+    following = _read_spelled(rest.removeprefix("and ")) if unit(name) else None
     return f"{found[0]} {name} {following}" if following else None
 
 
 def spoken(text: str) -> tuple[str, str] | None:
-    """The number in English words that `text` begins with, in digits, and the words behind it; None: it does not."""
+    """Return the number in English words that `text` begins with, in digits, and the words behind it; None if it begins
+    with other words."""
     words = re.split(r"[ -]+", text.strip().lower())
     if not _PLAIN.fullmatch(text) or len(words) > MOST_WORDS:
         return None
     value, used = _value(words)
     if not used or (used == 1 and words[0].isdecimal()):
         return None
-    return written(value), " ".join(words[used:])
+    return format_value(value), " ".join(words[used:])
 
 
-def scaled(match: re.Match[str]) -> str:
-    r"""The digits of what `SCALED` matches: 2500000 of `2.5\text{ million}`; `\text{` is opened again for the rest."""
+def expand_scaled(match: re.Match[str]) -> str:
+    r"""Return the digits of a match of `SCALED`: 2500000 of `2.5\text{ million}`; `\text{` is opened again for the
+    rest."""
     number, opened, words, closed = match.groups()
     value = Fraction(re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", number).replace(",", ""))
     for word in re.split("[ -]", words):
@@ -390,11 +392,11 @@ def scaled(match: re.Match[str]) -> str:
         if word not in SCALES and below is None:
             return match[0]
         value = value * SCALES[word] if below is None else value / below
-    return written(value) + (r"\text{" if opened and not closed else "")
+    return format_value(value) + (r"\text{" if opened and not closed else "")
 
 
-def written(value: Fraction) -> str:
-    r"""In digits, as a decimal where it is one, else as a `\frac`."""
+def format_value(value: Fraction) -> str:
+    r"""Write a number in digits, as a decimal if possible, else as a `\frac`."""
     if value.denominator == 1:
         return str(value.numerator)
     places = next((places for places in range(1, 100) if 10**places % value.denominator == 0), None)
@@ -405,7 +407,7 @@ def written(value: Fraction) -> str:
 
 
 def _value(words: Sequence[str]) -> tuple[Fraction, int]:
-    """What the words say, and how many of them say it; none if there is no number."""
+    """Return the number that the words begin with, and how many words it has; None without a number."""
     whole, used = _cardinal(words)
     value = Fraction(whole)
     if (part := _part(words))[1] > used:
@@ -413,7 +415,7 @@ def _value(words: Sequence[str]) -> tuple[Fraction, int]:
     elif used and words[used : used + 1] == ["and"] and 0 < (part := _part(words[used + 1 :]))[0] < 1:
         value, used = value + part[0], used + 1 + part[1]
     elif words[used : used + 1] == ["point"]:
-        value, used = _with_decimals(value, words, used + 1)
+        value, used = _add_decimals(value, words, used + 1)
     for behind in ([], ["a"], ["of", "a"]):
         at = used + len(behind)
         if used and words[used:at] == behind and at < len(words) and words[at] in SCALES:
@@ -421,8 +423,8 @@ def _value(words: Sequence[str]) -> tuple[Fraction, int]:
     return value, used
 
 
-def _with_decimals(whole: Fraction, words: Sequence[str], at: int) -> tuple[Fraction, int]:
-    """Three point one four: the digits from word `at` on."""
+def _add_decimals(whole: Fraction, words: Sequence[str], at: int) -> tuple[Fraction, int]:
+    """Add the decimals from word `at` on: three point one four."""
     digits = ""
     while at < len(words) and words[at] in _SMALL[:10]:
         digits += str(_VALUES[words[at]])
@@ -431,7 +433,8 @@ def _with_decimals(whole: Fraction, words: Sequence[str], at: int) -> tuple[Frac
 
 
 def _cardinal(words: Sequence[str]) -> tuple[int, int]:
-    """A whole number: words below a hundred, hundreds, and groups of thousands, each smaller than the one before."""
+    """Read a whole number: words below a hundred, hundreds, and groups of thousands, each smaller than the one
+    before."""
     if words[0].isdecimal():
         return (int(words[0]), 1) if len(words[0]) < 100 else (0, 0)
     if words[0] in _ARTICLES and len(words) > 1 and words[1] in SCALES:
@@ -454,18 +457,19 @@ def _cardinal(words: Sequence[str]) -> tuple[int, int]:
 
 
 def _joins(words: Sequence[str], at: int) -> bool:
-    """Whether the "and" at word `at` goes on with the number: a hundred and five, but not a hundred and a half."""
+    """Return whether the "and" at word `at` continues with the number: a hundred and five, but not a hundred and a
+    half."""
     behind = words[at + 1 :]
     return at > 0 and words[at - 1] in SCALES and bool(behind) and behind[0] in _VALUES and not _part(behind)[1]
 
 
 def _fits(group: int, small: int, *, first: bool) -> bool:
-    """Whether `small` may follow what the words of a group have said: twenty one, but not one twenty."""
+    """Return whether `small` may follow the earlier words of its group: twenty one, but not one twenty."""
     return first or (0 < small < 10 and group % 100 >= 20 and group % 10 == 0)
 
 
 def _part(words: Sequence[str]) -> tuple[Fraction, int]:
-    """A fraction: half, a third, two thirds, five twenty-fourths."""
+    """Read a fraction: half, a third, two thirds, five twenty-fourths."""
     if words[:1] == ["half"]:
         return Fraction(1, 2), 1
     above, used = (1, 1) if words[0] in _ARTICLES else _cardinal(words)
@@ -477,13 +481,13 @@ def _part(words: Sequence[str]) -> tuple[Fraction, int]:
     return Fraction(above, tens + below), last + 1
 
 
-def _in_chinese(text: str) -> str | None:
-    """None: it is no number with Chinese characters, or there is something else than a unit behind it."""
+def _read_chinese(text: str) -> str | None:
+    """Read a number in Chinese characters; None if it is not one, or if text other than a unit follows."""
     if text.startswith("半") or text == "一半":
         behind = text[text.index("半") + 1 :]
         return rf"\frac{{1}}{{2}}{behind}" if _measures(behind) else None
     if _SEVERAL.fullmatch(text):
-        pieces = [_in_chinese("".join(piece)) or "".join(piece) for piece in _PIECE.findall(text)]
+        pieces = [_read_chinese("".join(piece)) or "".join(piece) for piece in _PIECE.findall(text)]
         return "".join(pieces) if all(piece[0].isdecimal() for piece in pieces) else None
     match = _CHINESE.fullmatch(text)
     if match is None:
@@ -500,12 +504,12 @@ def _in_chinese(text: str) -> str | None:
         return None
     value = (parts[0] or 0) / parts[1] + (parts[2] or 0) + (half or 0)
     if below == "百" and not whole:
-        return f"{sign and '-'}{written(value * 100)}%"
-    return f"{sign and '-'}{written(value)}{behind}"
+        return f"{sign and '-'}{format_value(value * 100)}%"
+    return f"{sign and '-'}{format_value(value)}{behind}"
 
 
 def _split_half(behind: str) -> tuple[Fraction | None, str]:
-    """The half in what stands behind a number, and the unit without it: 两个半小时, 三天半."""
+    """Return the half in the words after a number, and the unit without it: 两个半小时, 三天半."""
     if behind.startswith("个半"):
         return Fraction(1, 2), behind[2:]
     if behind.endswith("半") and unit(behind[:-1]):
@@ -514,14 +518,15 @@ def _split_half(behind: str) -> tuple[Fraction | None, str]:
 
 
 def _measures(behind: str) -> bool:
-    """Whether what stands behind a number in characters is a unit, or begins with a measure word."""
+    """Return whether the text after a number in characters is a unit, or begins with a measure word."""
     if not behind or behind in _ALONE or unit(behind):
         return True
     return behind[0] in _MEASURE_WORDS and is_counted_noun(behind)
 
 
 def _worth(characters: str) -> Fraction | None:
-    """What they are worth: hundreds of millions before ten thousands, of which there may be hundreds of millions."""
+    """Return the value of the characters: hundreds of millions precede ten thousands, of which there may be hundreds of
+    millions."""
     for group, size in _GROUPS.items():
         above, found, below = characters.rpartition(group)
         if found:
@@ -542,7 +547,7 @@ def _worth(characters: str) -> Fraction | None:
 
 
 def _places(tokens: Sequence[str]) -> Fraction | None:
-    """A digit behind a place, without a zero, counts the next one: 一百二 is 120, 一百零二 is 102."""
+    """Add up digits and places. A last digit without a zero counts the next place: 一百二 is 120, 一百零二 is 102."""
     total, digit, place = Fraction(0), None, 1
     for token in tokens:
         if token in _PLACES:
@@ -558,7 +563,7 @@ def _places(tokens: Sequence[str]) -> Fraction | None:
 
 # Notation of programs in LaTeX: `exp(9)` is `e^{9}`, `sqrt(1+sqrt(2))` is `\sqrt{1+\sqrt{2}}`.
 #
-# Nothing is evaluated; a name that is not in the table stays as it is.
+# Nothing is evaluated; a name that is not in the table is kept unchanged.
 
 _TEMPLATES = {
     ("sqrt", 1): r"\sqrt{#1}", ("cbrt", 1): r"\sqrt[3]{#1}", ("exp", 1): "e^{#1}", ("pow", 2): "(#1)^{#2}",
@@ -572,13 +577,13 @@ _NAMES = "|".join(sorted({name for name, _ in _TEMPLATES}, reverse=True))
 _CALL = re.compile(rf"(?<![a-zA-Z\\_])\\?({_NAMES})\(")
 _BRACKET = re.compile(r"[()\[\]{},]")
 MOST_CALLS = 50
-"""Of one text; one with more stays as it is."""
+"""Of one text; one with more is kept unchanged."""
 
 
-def without_calls(text: str) -> str:
-    """`text` with calls of known functions in LaTeX."""
+def remove_calls(text: str) -> str:
+    """Return `text` with calls of known functions in LaTeX."""
     calls = list(_CALL.finditer(text))
-    for call in reversed(calls if len(calls) <= MOST_CALLS else []):  # inner ones stand behind the outer ones
+    for call in reversed(calls if len(calls) <= MOST_CALLS else []):  # inner calls follow the outer ones
         arguments, end = _arguments(text, call.end())
         template = _TEMPLATES.get((call[1], len(arguments)))
         if template:
@@ -589,7 +594,7 @@ def without_calls(text: str) -> str:
 
 
 def _arguments(text: str, start: int) -> tuple[list[str], int]:
-    """The arguments of a call whose bracket opens before `start`, and where it ends; none if it never closes."""
+    """Return the arguments of a call whose bracket opens before `start`, and where it ends; none if it never closes."""
     depth, found, begin = 0, [], start
     for mark in _BRACKET.finditer(text, start):
         if depth == 0 and mark[0] in ",)":

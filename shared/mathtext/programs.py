@@ -1,8 +1,8 @@
 """Programs that a model wrote with SymPy: the part of Python that they may use, and how one is run.
 
 A program is hostile until shown otherwise, since a document in the prompt may have dictated it. It is checked against
-lists of what is allowed, and never against lists of what is forbidden. `services/judge/program_process.py` runs it in a
-process with limits, for what a program within these lists may still do: compute for ever, or take all memory.
+lists of allowed names and syntax, and never against lists of forbidden ones. `services/judge/program_process.py` runs
+it in a process with limits, because an allowed program may still compute for ever or take all memory.
 """
 
 import ast
@@ -32,15 +32,16 @@ RESULT = "answer"
 
 
 class RefusedProgram(ValueError):
-    """The program was not run; the message names its line and what is not allowed there."""
+    """The program was not run; the message names its line and the forbidden part."""
 
 
 class NoAnswer(ValueError):
     """The program ended without an answer that can be written down; the message says why."""
 
 
-# What a program may name. Functions of SymPy that read a text as an expression, print, plot, write files, make code or
-# change SymPy itself are not here: `sympify`, `parse_expr`, `lambdify`, `srepr`, `preview`, `plot`, `init_printing` ...
+# Names that a program may use. Functions of SymPy that read a text as an expression, print, plot, write files, make
+# code or change SymPy itself are not here: `sympify`, `parse_expr`, `lambdify`, `srepr`, `preview`, `plot`,
+# `init_printing` ...
 
 SYMPY = """
     Abs Add And Array Catalan Circle Complement Complexes ConditionSet Contains Curve Derivative Determinant DiracDelta
@@ -84,7 +85,7 @@ NAMING = frozenset(
     + "Bernoulli Binomial Coin DiscreteUniform Die Exponential FiniteRV Geometric Hypergeometric Normal Poisson".split()
     + ["Uniform"]
 )
-"""Functions whose first argument names symbols; they take it as it is."""
+"""Functions whose first argument names symbols, which is passed on unchanged."""
 LETTERS = "a b c d e f g h i j k l m n o p q r s t u v w x y z alpha beta gamma delta theta lamda mu phi omega".split()
 MODULES: Mapping[str, Sequence[str]] = {
     "sympy": SYMPY,
@@ -95,7 +96,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "fractions": ["Fraction"],
     "itertools": "accumulate combinations combinations_with_replacement permutations product".split(),
 }
-"""What a program may import, by module; importing means these names and no others."""
+"""Names that a program may import, by module; all other imports are refused."""
 BUILT_IN = (
     "abs all any bool complex divmod enumerate filter float frozenset int len list map max min pow range reversed"
     " round set sorted sum tuple zip".split()
@@ -147,19 +148,19 @@ _NUMBER = re.compile(r"[0-9+./-]*")
 
 
 def run(program: str) -> str:
-    """Run a program and return its result as LaTeX, as it stands in a box.
+    """Run a program and return its result as LaTeX.
 
     Only a child that `program_process` has prepared should call it: it may be killed, and SymPy runs some of what it
     prints there only after a check.
 
     Raises:
         RefusedProgram: the program was not run.
-        NoAnswer: it assigned nothing to `answer`, or what cannot be written down.
-        Exception: whatever the program raised; MemoryError and RecursionError among them.
+        NoAnswer: it assigned nothing to `answer`, or a value that cannot be written down.
+        Exception: any exception of the program, including MemoryError and RecursionError.
     """
     tree, values = _check(program)
     values["__builtins__"] = {}
-    exec(compile(tree, "program", "exec"), values)  # noqa: S102  # what it may name has been checked
+    exec(compile(tree, "program", "exec"), values)  # noqa: S102  # its names have been checked
     if RESULT not in values:
         raise NoAnswer(f"the program assigns nothing to `{RESULT}`")
     output = _write_down(values[RESULT])
@@ -214,8 +215,8 @@ def _make_dict(pairs: Any = ()) -> dict[Any, Any]:
     return dict(pairs)
 
 
-# Read a program, and refuse it unless every part is allowed. No text can reach what reads texts as expressions: texts
-# are numbers, or the names of symbols in a call that takes them as they are.
+# Read a program, and refuse it unless every part is allowed. Texts cannot reach functions that parse expressions: a
+# text is a number, or the name of a symbol in a call that takes it unchanged.
 
 
 def _check(program: str) -> tuple[ast.Module, dict[str, Any]]:
@@ -287,7 +288,7 @@ def _refuse(at: ast.AST, what: str) -> RefusedProgram:
 
 
 class _WithoutTexts(ast.NodeTransformer):
-    """Leaves out what has no effect here, whatever it says: calls of `print`, and texts as statements."""
+    """Removes statements without effect: calls of `print`, and texts as statements."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         match node.value:
@@ -304,7 +305,7 @@ class _Checker:
         self._parameters: dict[str, set[str]] = {}  # of functions that the program alone defines, and once
 
     def check(self, tree: ast.Module) -> None:
-        """Check all bound names first, since a function may use what is assigned below it."""
+        """Check all bound names first, since a function may use a name that is assigned below it."""
         bound: Counter[str] = Counter()
         for node in ast.walk(tree):
             match node:
@@ -369,7 +370,7 @@ class _Checker:
                 raise _refuse(each, f"the keyword {each.arg!r}" if each.arg else "`**`")
 
     def _list_names(self, value: ast.expr) -> Sequence[str]:
-        """Return the names of the module for which `value` stands; none if it stands for no module."""
+        """Return the allowed names of the module that `value` refers to; empty if it is not a module."""
         return MODULES[self._aliases[value.id]] if isinstance(value, ast.Name) and value.id in self._aliases else ()
 
     def _names_symbols(self, called: ast.expr, among: Collection[str] = NAMING) -> bool:
@@ -382,7 +383,7 @@ class _Checker:
                 return False
 
     def _check_symbols(self, node: ast.AST, text: str, *, several: bool) -> None:
-        """Allow no word of Python, which SymPy prints as it is where it computes with printed code."""
+        """Refuse keywords of Python, because SymPy prints names unchanged into code that it runs."""
         names = re.split("[ ,]+", text.strip()) if several else [text]
         for name in names:
             found = (_NAME_OR_RANGE if several else _NAME).fullmatch(name)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from sympy import Expr
 
 
-# Mathematical notation, LaTeX or plain, as tokens: what a parser of expressions reads.
+# Split mathematical notation, LaTeX or plain, into tokens for the parser of expressions.
 #
-# Nothing is evaluated, and no name becomes code. What is not understood becomes a token that no expression may hold, so
-# that what stands around it stays unread rather than misread.
+# Nothing is evaluated, and names never become code. Notation that is not understood becomes a token that no expression
+# may contain, so the text around it stays unread rather than misread.
 
 
 class Kind(Enum):
-    """What a token is."""
+    """Kinds of tokens."""
 
     NUMBER = auto()
     SYMBOL = auto()
@@ -78,7 +78,7 @@ _BREAKS = _names(
     " therefore because"
 )
 _ASIDE = _names("color textcolor hspace vspace phantom hphantom vphantom label tag begin end")
-"""Their argument is no part of the formula."""
+"""Commands whose argument is not part of the formula."""
 _LAID_OUT = _names("align align* aligned alignedat split gather gather* gathered equation equation* multline multline*")
 """Environments that are lines of formulas."""
 _TEXTS = _names("text textrm textbf textit mbox hbox mathrm rm operatorname")
@@ -132,7 +132,7 @@ _JOINING = re.compile(
 
 
 def tokens(formula: str, *, tex: bool = True) -> list[Token]:
-    """The tokens of one formula. `tex`: `^12` is TeX's, which raises the 1 only; else all of it is raised.
+    """Return the tokens of one formula. `tex`: `^12` is TeX's, which raises the 1 only; else all of it is raised.
 
     Takes time in proportion to the formula's length, and raises nothing.
     """
@@ -149,7 +149,7 @@ class _Scanner:
         self._pending = 0
         """Arguments that the last command still takes: of digits it takes one each."""
         self._outer: list[int] = []
-        """What was pending where each open brace stands."""
+        """The pending parts at each open brace."""
         self._before = ""
         """The token before: in brackets, and behind a comma, commas separate numbers rather than thousands."""
         self._lists = bool(_LISTING.search(formula))
@@ -178,7 +178,7 @@ class _Scanner:
         return self._sign(here)
 
     def _take(self, end: int, token: Token | None) -> Token | None:
-        """`token`, which ends at `end`; it was an argument if one was pending."""
+        """Return `token`, which ends at `end`, and count it as a pending argument."""
         self._at = end
         if token is not None and token.kind is not Kind.OPEN:
             self._pending = max(0, self._pending - 1)
@@ -187,16 +187,16 @@ class _Scanner:
     def _number(self) -> Token:
         if self._pending and self._tex:
             found = self._text[self._at]
-            return self._based(self._at + 1, found)
+            return self._read_base(self._at + 1, found)
         listed = self._lists or self._before in ("(", "[", ",")
         match = (_LISTED if listed else _NUMBER).match(self._text, self._at)
         if match is None:  # a digit of another script
             self._at += 1
             return Token(Kind.STRANGE, self._text[self._at - 1])
-        return self._based(match.end(), match[0])
+        return self._read_base(match.end(), match[0])
 
-    def _based(self, end: int, digits: str) -> Token:
-        """The number, in the base that its subscript names."""
+    def _read_base(self, end: int, digits: str) -> Token:
+        """Return the number, in the base that its subscript names."""
         subscript = _SUBSCRIPT.match(self._text, end)
         self._pending = max(0, self._pending - 1)
         self._at = subscript.end() if subscript else end
@@ -252,7 +252,7 @@ class _Scanner:
         return token
 
     def _words(self, match: re.Match[str]) -> Token | None:
-        """The text of `\\text{...}`; of a colour or an alignment, nothing."""
+        """Return the text of `\\text{...}`; of a colour or an alignment, nothing."""
         words = _WORDS.match(self._text, match.end())
         if words is None:
             return self._take(match.end(), Token(Kind.STRANGE, match[0]))
@@ -260,11 +260,11 @@ class _Scanner:
             self._at = words.end()
             strange = match[1] in ("begin", "end") and words[1] not in _LAID_OUT
             return Token(Kind.STRANGE, words[1]) if strange else None
-        return self._take(words.end(), _worded(words[1]))
+        return self._take(words.end(), _read_word(words[1]))
 
 
-def _worded(words: str) -> Token | None:
-    """A unit or a name; what joins statements ends one."""
+def _read_word(words: str) -> Token | None:
+    """Return a unit or a name; None for words that join statements."""
     stripped = words.strip()
     if not stripped:
         return None
@@ -289,11 +289,11 @@ DEEPEST = 40
 
 
 class Unread(ValueError):
-    """These tokens are no expression of the grammar."""
+    """These tokens are not an expression of the grammar."""
 
 
 class ReadingRules(NamedTuple):
-    """What ambiguous notations are taken for."""
+    """Readings of ambiguous notations."""
 
     mixed: bool = True
     """2½ is a mixed number."""
@@ -307,10 +307,10 @@ READINGS = tuple(ReadingRules(*choice) for choice in product((True, False), repe
 
 
 def readings(written: Sequence[Token]) -> list[Expression]:
-    """All that these tokens may mean, the commonest first.
+    """Return all readings of these tokens, the most common first.
 
     Raises:
-        Unread: they are no expression.
+        Unread: they are not an expression.
     """
     reader = _ExpressionParser(written, ReadingRules())
     found = [reader.whole()]
@@ -369,46 +369,46 @@ class _ExpressionParser:
         found = self._factor()
         while self._is_operator("*", "/") or self._begins():
             if self._begins():
-                found = self._beside(found)
+                found = self._parse_product(found)
             elif self._next().text == "*":
-                found = Apply("*", (found, self._signed()))
+                found = Apply("*", (found, self._parse_signed()))
             else:
-                divisor = self._signed()
+                divisor = self._parse_signed()
                 if self._begins():
                     self.ambiguous = True
                 while self._reading.tight and self._begins():
-                    divisor = self._beside(divisor)
+                    divisor = self._parse_product(divisor)
                 found = Apply("/", (found, divisor))
         return found
 
-    def _signed(self) -> Expression:
+    def _parse_signed(self) -> Expression:
         if self._is_operator("-"):
             self._next()
             return Apply("neg", (self._factor(),))
         return self._factor()
 
     def _begins(self) -> bool:
-        """Whether a factor begins here that no sign stands before."""
+        """Return whether a factor without a sign begins here."""
         token = self._peek()
         if token.kind is Kind.BAR:
             return self._bars == 0
         return token.kind in (Kind.NUMBER, Kind.SYMBOL, Kind.COMMAND, Kind.CONSTANT, Kind.OPEN)
 
-    def _beside(self, left: Expression) -> Expression:
-        """The product of `left` and what stands beside it."""
+    def _parse_product(self, left: Expression) -> Expression:
+        """Parse the product of `left` and the factors next to it."""
         if self._peek().kind is Kind.NUMBER:
             raise Unread("two numbers without a sign between them")
         return Apply("*", (left, self._factor()))
 
     def _factor(self) -> Expression:
-        found = self._postfixed(self._primary())
+        found = self._parse_postfix(self._primary())
         if self._is_operator("^"):
             self._next()
             if not self._is_operator("deg"):
                 self._deeper()
-                found = Apply("^", (found, self._signed()))
+                found = Apply("^", (found, self._parse_signed()))
                 self._depth -= 1
-            found = self._postfixed(found)
+            found = self._parse_postfix(found)
         return found
 
     def _deeper(self) -> None:
@@ -416,7 +416,7 @@ class _ExpressionParser:
         if self._depth > DEEPEST:
             raise Unread("too deep")
 
-    def _postfixed(self, found: Expression) -> Expression:
+    def _parse_postfix(self, found: Expression) -> Expression:
         while self._is_operator("!", "%", "deg", "²", "³") or self._peek().kind is Kind.WORD:
             token = self._next()
             if token.kind is Kind.WORD:
@@ -431,7 +431,7 @@ class _ExpressionParser:
         return found
 
     def _unit(self, name: str) -> Expression:
-        """A unit with its own power: 24 cm^2 is no square of 24 cm."""
+        """Apply a power to a unit: 24 cm^2 is not the square of 24 cm."""
         unit = Symbol(name, unit=True)
         if not self._is_operator("^"):
             return unit
@@ -453,7 +453,7 @@ class _ExpressionParser:
             case Kind.CONSTANT:
                 return Apply(token.text)
             case Kind.OPEN:
-                return self._bracketed(token)
+                return self._parse_brackets(token)
             case Kind.BAR if self._bars == 0:
                 self._bars += 1
                 found = self._sum()
@@ -467,7 +467,7 @@ class _ExpressionParser:
                 raise Unread(f"no expression begins with {token.text!r}")
 
     def _number(self, token: Token) -> Expression:
-        """A number, or a mixed one: 8 1/3."""
+        """Read a number, or a mixed number: 8 1/3."""
         number = Number(token.value, token.places)
         if token.places is not None or not self._is(Kind.COMMAND, "frac"):
             return number
@@ -479,7 +479,7 @@ class _ExpressionParser:
             case _:
                 return Apply("*", (number, fraction))
 
-    def _bracketed(self, opened: Token) -> Expression:
+    def _parse_brackets(self, opened: Token) -> Expression:
         bars, self._bars = self._bars, 0
         found = self._sum()
         if opened.text == "{" and self._is_operator("choose"):
@@ -496,7 +496,7 @@ class _ExpressionParser:
         if name == "sqrt":
             degree: Expression = Number(Fraction(2))
             if self._is(Kind.OPEN, "["):
-                degree = self._bracketed(self._next())
+                degree = self._parse_brackets(self._next())
             return Apply("root", (degree, self._primary()))
         if name in FUNCTIONS:
             if name in ("gcd", "lcm", "max", "min"):
@@ -516,12 +516,12 @@ class _ExpressionParser:
         return Apply(operation, (self._primary(), self._primary()))
 
     def _argument(self) -> Expression:
-        """What a function is applied to: a bracket, or a factor and the names behind it, such as 2 pi x."""
+        """Parse the argument of a function: a bracket, or a factor and the names behind it, such as 2 pi x."""
         if self._peek().kind is Kind.OPEN:
             return self._factor()
         found = self._factor()
         while self._peek().kind in (Kind.SYMBOL, Kind.CONSTANT):
-            found = self._beside(found)
+            found = self._parse_product(found)
         return found
 
     def _arguments(self) -> tuple[Expression, ...]:
@@ -540,14 +540,14 @@ class _ExpressionParser:
 
 # Expressions of our grammar as SymPy's, built node by node: no text is parsed, no name is evaluated.
 #
-# SymPy computes powers of numbers as it builds them, so that what would be large is refused before.
+# SymPy computes powers of numbers as it builds them, so large powers are refused first.
 
 LARGEST_POWER = 24
-"""Of something that is no rational number: a sum to this power still has few enough terms."""
+"""Maximum exponent of a base that is not a rational number: a sum to this power still has few enough terms."""
 
 
 def symbolic(expression: Expression, *, angle: bool = False) -> "Expr":
-    """The expression for SymPy; `angle`: inside a trigonometric function, where degrees are not mere numbers.
+    """Return the expression for SymPy; `angle`: inside a trigonometric function, where degrees are not mere numbers.
 
     Raises:
         Unsuitable: see there.
@@ -607,7 +607,7 @@ def _operations() -> Mapping[str, Callable[..., Any]]:
 
 
 def _root(degree: "Expr", value: "Expr") -> "Expr":
-    """Of a negative number an odd root is the real one, as schools have it."""
+    """Return the root; for a negative number and an odd degree the real one, as taught at school."""
     from sympy import Integer, real_root, root
 
     odd = isinstance(degree, Integer) and degree % 2 == 1

@@ -15,13 +15,13 @@ from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact
 from shared.mathtext.numbers import changes_value, unit
 from shared.mathtext.reading import FUNCTIONS, Unread, readings, symbolic, tokens
 
-# Whether two texts are the same value: by exact arithmetic, by as many digits as it takes, at whole numbers, or by
-# Math-Verify's algebra.
+# Decide whether two texts have the same value: by exact arithmetic, by as many digits as it takes, at whole numbers, or
+# by Math-Verify's algebra.
 #
-# What is a number is decided here, without rounding: 0.333333 is no third. Math-Verify, which rounds to six digits, is
-# asked about what has names in it, and about notation that the project's own grammar does not hold. Of factorials and
-# binomial coefficients of names it knows little: two that have the same value at every whole number that is tried are
-# the same.
+# Numbers are compared here, without rounding: 0.333333 is not a third. Math-Verify, which rounds to six digits, decides
+# on texts with names in them, and on notation that the project's own grammar does not cover. It knows little about
+# factorials and binomial coefficients of names: two of them are the same if they have the same value at every whole
+# number that is tried.
 
 CONSTANTS = {"i": "j", "e": "e"}
 """Letters that stand for the imaginary unit and for Euler's number."""
@@ -40,35 +40,36 @@ PLACES = 6
 _IN_TEXT = re.compile(r"(?<!_)(?<!_\{)\\text\{([^{}]*)\}")
 _PLAIN_WORD = re.compile(r"(?<= )[A-Za-z]{2,}(?![A-Za-z])|(?<![\\A-Za-z])[A-Za-z]{2,}(?= )|[^\W\d_\x00-\u2fff]+")
 _STRANGE = re.compile(r"\\(?:gg|gtrsim|lesssim|ll|lnot|neg|ngtr|nless|not|nsim|propto|sim)(?![A-Za-z])")
-"""Relations that Math-Verify leaves out, too."""
+"""Relations that Math-Verify leaves out as well."""
 _APPLIED = re.compile(
     r"(?<![a-zA-Z\\])(?:[fghpqFGHPQOT]'*\(|[a-zA-Z]'*\((?:[a-zA-Z]|\d+)\)|d[xyt](?![a-zA-Z]))|\\partial"
     r"|\\(?:Gamma|Phi|Psi|mu|phi|psi|sigma|tau|varphi|zeta) ?\("
 )
-"""What may be a function of something, or a differential."""
+"""Names that may be a function's, or a differential."""
 _DECIMAL = re.compile(r"(?<![\w.])(\d{1,100})\.(\d{1,100})(?![\w.])")
 _ROUNDED = re.compile(rf"-?\d*\.(\d{{{PLACES},100}})")
 _CANNOT = (Unread, Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError)
-"""What reading and computing raise where there is no value."""
+"""Exceptions of reading and computing a text without a value."""
 
 
 def equal_values(answer: str, gold: str) -> bool | None:
-    """Whether both texts are the same value; None if nobody can read `gold`."""
+    """Return whether both texts are the same value; None if `gold` cannot be read."""
     if answer == gold:
         return True
     if len(answer) == len(gold) == 1 and (answer + gold).isalpha():
         return False
     numbers = _equal_numbers(answer, gold)
-    return by_algebra(_without_decimals(answer), _without_decimals(gold)) if numbers is None else numbers
+    return compare_by_algebra(_replace_decimals(answer), _replace_decimals(gold)) if numbers is None else numbers
 
 
-def by_algebra(answer: str, gold: str) -> bool | None:
+def compare_by_algebra(answer: str, gold: str) -> bool | None:
     """Math-Verify's verdict on two texts with the same words, which it leaves out; with other words they differ."""
     return library_verdict(answer, gold) if unread_words(answer) == unread_words(gold) else False
 
 
 def unread_words(text: str) -> list[str]:
-    r"""Words in a formula that are no function's name, unit or index, such as "is wrong" of `5\text{ is wrong}`."""
+    r"""Words in a formula other than names of functions, units and indexes, such as "is wrong" of `5\text{ is
+    wrong}`."""
     in_text = (match.strip().lower() for match in _IN_TEXT.findall(text))
     found = [words for words in in_text if any(map(str.isalpha, words)) and words not in FUNCTIONS and not unit(words)]
     plain = (word.lower() for word in _PLAIN_WORD.findall(_IN_TEXT.sub(" ", text)))
@@ -85,12 +86,12 @@ def library_verdict(answer: str, gold: str) -> bool | None:
         expected, given = (parse(rf"\boxed{{{text}}}", parsing_timeout=None) for text in (gold, answer))  # no limit
         # Not symmetric: the gold answer comes first.
         return bool(verify(expected, given, timeout_seconds=None)) if expected else None
-    except Exception:  # noqa: BLE001  # whatever a parser of arbitrary text raises, it is no verdict
+    except Exception:  # noqa: BLE001  # a parser of arbitrary text may raise anything
         return None
 
 
 def expressions(text: str) -> list[Expression]:
-    """All that the text may mean in the project's own grammar; none if it is not of that grammar."""
+    """Return all readings of the text in the project's own grammar; empty if it does not follow it."""
     try:
         return readings(tokens(text))
     except _CANNOT:
@@ -98,7 +99,7 @@ def expressions(text: str) -> list[Expression]:
 
 
 def real(text: str) -> Any:
-    """The value of a text as a number that can be ordered, a fraction or one of mpmath; None: it is no real one."""
+    """Return the value of a text as a fraction or an mpmath number; None if it is not a real number."""
     for expression in expressions(text)[:1]:
         try:
             return exact(expression)
@@ -113,7 +114,7 @@ def real(text: str) -> Any:
 
 
 def compare_numbers(one: Any, other: Any) -> int:
-    """-1, 0 or 1: how `one`, as `real` gives it or infinite, stands to `other` in the order of numbers."""
+    """Compare two numbers of `real`, or infinities: -1, 0 or 1 if `one` is less, equal or greater."""
     if not all(isinstance(each, Fraction | float) for each in (one, other)):
         one, other = (constant(Number(each)) if isinstance(each, Fraction) else each for each in (one, other))
         if abs(one - other) <= CLOSE * max(1, abs(one), abs(other)):
@@ -122,7 +123,7 @@ def compare_numbers(one: Any, other: Any) -> int:
 
 
 def _equal_numbers(answer: str, gold: str) -> bool | None:
-    """The verdict on two numbers; None where one of them is none that can be computed here."""
+    """Return the verdict on two numbers; None if one of them cannot be computed here."""
     applied = bool(_APPLIED.search(answer) or _APPLIED.search(gold))
     verdicts = [
         _compare_expressions(*pair, gold, applied=applied) for pair in product(expressions(answer), expressions(gold))
@@ -133,7 +134,7 @@ def _equal_numbers(answer: str, gold: str) -> bool | None:
 
 
 def _compare_expressions(answer: Expression, gold: Expression, written: str, *, applied: bool) -> bool | None:
-    """`applied`: a name may be a function's, f(x) no product."""
+    """Compare two expressions. `applied`: a name may be a function's, so f(x) need not be a product."""
     names = {part for side in (answer, gold) for part in parts(side) if isinstance(part, Symbol)}
     variables = sorted({name.name for name in names} - CONSTANTS.keys())
     operations = _operations(answer) | _operations(gold)
@@ -159,7 +160,7 @@ def _same_number(one: Expression, other: Expression) -> bool:
 
 
 def _is_rational_function(expression: Expression) -> bool:
-    """Whether nothing is done to names but what can be done to polynomials."""
+    """Return whether names are only used as in polynomials."""
     match expression:
         case Apply("^", (base, Number(power) | Apply("neg", (Number(power),)))):
             return power.denominator == 1 and _is_rational_function(base)
@@ -170,9 +171,10 @@ def _is_rational_function(expression: Expression) -> bool:
 
 
 def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *, whole: bool) -> bool | None:
-    """Whether both are equal where both have a value, at points of `whole` or other numbers; None: too few have one."""
+    """Return whether both are equal where both have a value, at points of `whole` or other numbers; None: too few have
+    one."""
     draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
-    one, other, names = _with_name(one), _with_name(other), [*names, PI]
+    one, other, names = _replace_pi(one), _replace_pi(other), [*names, PI]
     same = 0
     for _ in range(3 * POINTS if whole else POINTS):
         values = {
@@ -188,11 +190,11 @@ def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *,
     return True if same >= POINTS else None
 
 
-def _with_name(expression: Expression) -> Expression:
-    """With a name for pi, which is no root of a polynomial of rational numbers: it is as good as any other name."""
+def _replace_pi(expression: Expression) -> Expression:
+    """Replace pi by a name: pi is transcendental, so it behaves like any other name."""
     if not isinstance(expression, Apply):
         return expression
-    found = Apply(expression.operation, tuple(map(_with_name, expression.operands)))
+    found = Apply(expression.operation, tuple(map(_replace_pi, expression.operands)))
     return Symbol(PI) if found.operation == PI else found
 
 
@@ -201,22 +203,22 @@ def _unless_it_differs(one: Expression, other: Expression, names: Sequence[str])
     draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
     for size in SIZES:
         values = {name: Fraction(draw.randint(100, 999), size) for name in names}
-        if _same_number(_at(one, values), _at(other, values)):
+        if _same_number(_substitute(one, values), _substitute(other, values)):
             return None
     return False
 
 
-def _at(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
-    """The expression where the names have `values`."""
+def _substitute(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
+    """Return the expression where the names have `values`."""
     if isinstance(expression, Symbol):
         return Number(values[expression.name]) if expression.name in values else expression
     if isinstance(expression, Number):
         return expression
-    return Apply(expression.operation, tuple(_at(operand, values) for operand in expression.operands))
+    return Apply(expression.operation, tuple(_substitute(operand, values) for operand in expression.operands))
 
 
 def _rounds_to(number: Expression, gold: str) -> bool:
-    """Whether `gold` is a decimal of at least six places, and what `number` is when rounded to as many."""
+    """Return whether `gold` is a decimal of at least six places, and what `number` is when rounded to as many."""
     rounded = _ROUNDED.fullmatch(gold)
     if rounded is None:
         return False
@@ -225,8 +227,8 @@ def _rounds_to(number: Expression, gold: str) -> bool:
     return bool(difference <= constant(Number(half), CONSTANTS, digits))
 
 
-def _without_decimals(text: str) -> str:
-    """Decimals as fractions, which Math-Verify does not round."""
+def _replace_decimals(text: str) -> str:
+    """Replace decimals by fractions, which Math-Verify does not round."""
     return _DECIMAL.sub(lambda match: rf"\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}", text)
 
 
@@ -239,7 +241,7 @@ MOST_PIECES = 50
 
 
 class Unordered(ValueError):
-    """An end is no number, or there are too many pieces."""
+    """An end is not a number, or there are too many pieces."""
 
 
 class _Edge(NamedTuple):
@@ -256,8 +258,8 @@ _Piece = tuple[_Edge, _Edge]
 _LOWEST, _HIGHEST = _Edge(float("-inf"), 1, "-" + INFINITY), _Edge(float("inf"), -1, INFINITY)
 
 
-def as_reals(found: Shape) -> Reals | None:
-    """The shape as a set of numbers, if it can be one."""
+def read_reals(found: Shape) -> Reals | None:
+    """Return the shape as a set of numbers, if it can be one."""
     if isinstance(found, Reals):
         return found
     if isinstance(found, Finite):
@@ -271,32 +273,31 @@ def as_reals(found: Shape) -> Reals | None:
     return Reals((RealInterval(low.text, high.text, found.opening == "(", found.closing == ")"),))
 
 
-def in_order(found: Reals) -> Reals:
-    """The same set of as few intervals as it has, the lowest first.
+def sort_intervals(found: Reals) -> Reals:
+    """Return the same set with as few intervals as possible, the lowest first.
 
     Raises:
         Unordered: it has none.
     """
-    return _reals(_merged(_pieces(found)), found.name)
+    return _reals(_merge_pieces(_pieces(found)), found.name)
 
 
 def union(one: Reals, other: Reals) -> Reals:
-    """What is in either.
+    """Return the union.
 
     Raises:
-        Unordered: see `in_order`; so do `intersection` and `difference`.
+        Unordered: see `sort_intervals`; so do `intersection` and `difference`.
     """
-    return in_order(Reals(one.pieces + other.pieces, one.name or other.name))
+    return sort_intervals(Reals(one.pieces + other.pieces, one.name or other.name))
 
 
 def intersection(one: Reals, other: Reals) -> Reals:
-    """What is in both."""
     return _reals(_both(_pieces(one), _pieces(other)), one.name or other.name)
 
 
 def difference(one: Reals, other: Reals) -> Reals:
-    """What is in `one` only."""
-    pieces = _merged(_pieces(other))
+    """Return the part of `one` that is not in `other`."""
+    pieces = _merge_pieces(_pieces(other))
     highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
     lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
     outside = [piece for piece in zip(highs, lows, strict=True) if _compare_edges(*piece) <= 0]
@@ -304,8 +305,8 @@ def difference(one: Reals, other: Reals) -> Reals:
 
 
 def disjoint(sets: Sequence[Reals]) -> bool:
-    """Whether no number is in two of them."""
-    pieces = [_merged(_pieces(each)) for each in sets]
+    """Return whether no number is in two of them."""
+    pieces = [_merge_pieces(_pieces(each)) for each in sets]
     return not any(_both(one, other) for at, one in enumerate(pieces) for other in pieces[:at])
 
 
@@ -335,8 +336,8 @@ def _compare_edges(one: _Edge, other: _Edge) -> int:
 _ORDER = cmp_to_key(_compare_edges)
 
 
-def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """Pieces that overlap or touch as one."""
+def _merge_pieces(pieces: Iterable[_Piece]) -> list[_Piece]:
+    """Merge pieces that overlap or touch."""
     found: list[_Piece] = []
     for low, high in sorted(pieces, key=lambda piece: _ORDER(piece[0])):
         order = compare_numbers(low.at, found[-1][1].at) if found else 1
@@ -351,7 +352,7 @@ def _both(pieces: Sequence[_Piece], others: Sequence[_Piece]) -> list[_Piece]:
     found = [
         (max(one[0], other[0], key=_ORDER), min(one[1], other[1], key=_ORDER)) for one in pieces for other in others
     ]
-    return _merged(piece for piece in found if _compare_edges(*piece) <= 0)
+    return _merge_pieces(piece for piece in found if _compare_edges(*piece) <= 0)
 
 
 def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
@@ -365,9 +366,9 @@ def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
 
 
 def asks_for_factors(answer: str, gold: str) -> bool:
-    """Whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
+    """Return whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
 
-    If the answer counts by factorials or binomial coefficients, it is no polynomial whose factors were asked for.
+    If the answer counts by factorials or binomial coefficients, the question did not ask for factors of a polynomial.
     """
     found = expressions(gold)
     counting = any(_operations(each) & COUNTING for each in expressions(answer))
@@ -377,9 +378,9 @@ def asks_for_factors(answer: str, gold: str) -> bool:
     return any(map(_is_sum, factors)) and (len(factors) > 1 or _is_power(found[0]))
 
 
-def factored_alike(answer: str, gold: str) -> bool:
-    """Whether `answer` is a product of the same factors as `gold`, in any order and up to signs."""
-    return any(_counted(one) == _counted(other) for one in expressions(answer) for other in expressions(gold)[:1])
+def have_same_factors(answer: str, gold: str) -> bool:
+    """Return whether `answer` is a product of the same factors as `gold`, in any order and up to signs."""
+    return any(_tally(one) == _tally(other) for one in expressions(answer) for other in expressions(gold)[:1])
 
 
 def _factors(expression: Expression, power: int) -> Iterator[tuple[Expression, int]]:
@@ -410,8 +411,8 @@ def _operations(expression: Expression) -> set[str]:
     return {part.operation for part in parts(expression) if isinstance(part, Apply)}
 
 
-def _counted(expression: Expression) -> Counter[str]:
-    """How often each factor occurs, in the spelling of SymPy; the numbers as one factor."""
+def _tally(expression: Expression) -> Counter[str]:
+    """Count each factor, in the spelling of SymPy; the numbers are one factor."""
     from sympy import Integer, expand
 
     number, counted = Integer(1), Counter[str]()

@@ -91,7 +91,7 @@ STRUCTURED_OUTPUTS = (0, 11)
 
 
 def constrain_reply(backend: str, choices: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a request that allow no other reply than one of `choices`; none if there are no choices.
+    """Return the fields of a request that restrict the reply to one of `choices`; empty without choices.
 
     Ollama's replies are JSON strings, in quotation marks.
 

@@ -25,7 +25,7 @@ KEYS = frozenset({"--api-key", "--api-key-file"})
 BATCH_INVARIANT = (0, 11, 1)
 """First vLLM whose VLLM_BATCH_INVARIANT makes replies independent of the batch (docs.vllm.ai, "Batch Invariance")."""
 Page = Mapping[str, Any]
-"""What a server reports about itself."""
+"""The report of a server about itself."""
 
 
 class LaunchRequest(NamedTuple):
@@ -37,7 +37,7 @@ class LaunchRequest(NamedTuple):
 
     @property
     def weights(self) -> str:
-        """The model as it is named to its server: its hub name or its path."""
+        """The model's name for its server: its hub name or its path."""
         return str(self.model.hub or self.model.path)
 
     @property
@@ -67,13 +67,13 @@ class Program:
     """Environment variable of its API key."""
     environment: Mapping[str, str]
     pages: tuple[str, ...]
-    """Paths at which it reports what it serves; their objects are merged."""
+    """Paths at which the server reports its model; their objects are merged."""
     version_pattern: Pattern[str]
     """Finds its version in the output of `--version`."""
     version: Callable[[Page], str]
     """Reads its version from the pages; it must be contained in the printed one."""
     find_misfit: Callable[[Page, LaunchRequest], str | None]
-    """Finds what is wrong with the pages; None if nothing is."""
+    """Finds a problem in the pages; None without one."""
     model_first: tuple[str, ...] = ()
     """Arguments that must precede the operator's."""
     aliases: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class Program:
     package: str | None = None
     """The Python package whose version it prints, if it is one."""
     deterministic_arguments: tuple[str, ...] = ()
-    """Arguments that make a reply independent of what is computed at the same time, for a `deterministic` model."""
+    """Arguments that make a reply independent of calls at the same time, for a `deterministic` model."""
     deterministic_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -104,9 +104,11 @@ def select_program(model: Model) -> Program:
         command = model.command
         words = len(kind.command)
         if command[1:words] != kind.command[1:]:
-            raise ValueError(f"`command` must begin with the program and `{' '.join(kind.command[1:])}`")
+            raise ValueError(f"`command` must begin with the program, followed by `{' '.join(kind.command[1:])}`")
         if kind.model_first and command[words:] and not command[words].startswith("-"):
-            raise ValueError(f"`command` must not hold the model {command[words]!r}: the guard sets it, behind `serve`")
+            raise ValueError(
+                f"`command` must not contain the model {command[words]!r}: the guard sets it, behind `serve`"
+            )
         ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
         ours |= {_negate(each) for each in ours}
         for argument in command[words:]:
@@ -114,7 +116,7 @@ def select_program(model: Model) -> Program:
             # llama.cpp and vLLM read underscores as dashes.
             name = name.replace("_", "-") if name.startswith("--") else name
             if name in ours:
-                raise ValueError(f"`command` must not hold {name}: the guard sets it")
+                raise ValueError(f"`command` must not contain {name}: the guard sets it")
     return kind
 
 
@@ -164,7 +166,7 @@ def _find_llama_misfit(page: Page, request: LaunchRequest) -> str | None:
         return f"serves {page['model_path']}, not {request.weights}"
     if page["total_slots"] != request.parallel:
         return f"has {page['total_slots']} slots, not {request.parallel}; remove `-np` from `command`"
-    # The server rounds the context up, but not beyond what the model was trained for.
+    # The server rounds the context up, but not beyond the model's trained context.
     return _find_short_context(page["default_generation_settings"]["n_ctx"], request)
 
 

@@ -60,7 +60,7 @@ class Embedder(Protocol):
 
     @property
     def signature(self) -> str:
-        """Hex digest of everything that determines a vector, and so part of what identifies an index."""
+        """Hex digest of everything that determines a vector, and so part of the identity of an index."""
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed questions as vectors [len(texts), dimension] of length 1; zero for a text without a known token.
@@ -92,7 +92,7 @@ class Encoder(Protocol):
         """Return one vector per text, in one request. Safe to call from several threads.
 
         Raises:
-            ModelFailed: there are no vectors; `context_exceeded` if a text is too long.
+            ModelFailed: vectors are missing; `context_exceeded` if a text is too long.
         """
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class CrossEncoder(Protocol):
         """Return one score per document, in order, in one request. Safe to call from several threads.
 
         Raises:
-            ModelFailed: there are no scores; `context_exceeded` if a pair is too long.
+            ModelFailed: scores are missing; `context_exceeded` if a pair is too long.
         """
 
     def close(self) -> None:
@@ -120,16 +120,14 @@ class RerankingModel(Protocol):
         """Return one score in [0, 1] per document, in order.
 
         Raises:
-            ModelFailed: there are no scores, or unusable ones.
+            ModelFailed: scores are missing, or unusable ones.
         """
 
 
 _log = logging.getLogger(__name__)
 PROBE = "a"
 """Text whose vector tells the dimension."""
-TOO_LONG = (
-    "set `retrieval.embeddings.too_long: cut`, or `max_chars` to what the model can hold; that makes another index"
-)
+TOO_LONG = "set `retrieval.embeddings.too_long: cut`, or a `max_chars` that fits the model; both need a new index"
 _PIECE = re.compile(r"[^\W\u3000-\uffff]+|.", re.DOTALL)
 """Matches a word, or a single sign or Chinese character."""
 FIRST_PIECES = 256
@@ -261,7 +259,7 @@ def normalise_vectors(
         raise _make_useless_error(f"vectors of {given} numbers where {wanted} were expected")
     vectors = np.asarray(found, dtype=np.float64)
     if not np.isfinite(vectors).all():
-        raise _make_useless_error("vectors that hold NaN or infinity")
+        raise _make_useless_error("vectors that contain NaN or infinity")
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
@@ -489,9 +487,9 @@ def _read_table(file: Path) -> NDArray[np.float32]:
         if "weights" in tensors:
             table *= tensors["weights"].astype(np.float32)[:, None]
     except (SafetensorError, KeyError, ValueError) as error:
-        raise _make_unusable_error(file, f"holds no table of token vectors: {error}") from error
+        raise _make_unusable_error(file, f"does not contain a table of token vectors: {error}") from error
     if table.ndim != 2 or not np.isfinite(table).all():
-        raise _make_unusable_error(file, "holds no table of token vectors, or one with NaN or infinity")
+        raise _make_unusable_error(file, "does not contain a table of finite token vectors")
     return table
 
 

@@ -28,7 +28,7 @@ def digest(path: Path) -> str:
 
 
 def read_signature(path: Path) -> Signature:
-    """Read the signature of the weights as they are now.
+    """Read the signature of the weights from the current files.
 
     Raises:
         WeightsMissing: there is nothing at `path`.

@@ -39,7 +39,7 @@ def read_count(values: Mapping[str, Any], name: str, default: int | None = None)
 
 # Read the header of a GGUF file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), without its tensors.
 #
-# This is a reader of our own because the `gguf` package is only installed for training, and maps the whole file.
+# This is our own reader because the `gguf` package is only installed for training, and maps the whole file.
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

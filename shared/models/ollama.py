@@ -93,7 +93,7 @@ async def read_pieces(response: httpx2.Response) -> list[Piece]:
     try:
         found = [msgspec.json.decode(line, type=Piece) async for line in read_lines(response)]
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer is not Ollama's: {error}") from error
+        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer is not in Ollama's format: {error}") from error
     if not found:
         raise ChatFailed(FailureKind.BACKEND_ERROR, "Ollama sent an empty stream")
     return found
@@ -239,7 +239,7 @@ class _Processes(msgspec.Struct, frozen=True):
 
 
 async def find_ollama(url: str) -> str | None:
-    """Return the address of the Ollama server whose `/v1` is at `url`; None if there is no Ollama."""
+    """Return the address of the Ollama server whose `/v1` is at `url`; None if it is not Ollama."""
     async with Ollama(url.rstrip("/").removesuffix("/v1"), {}) as api:
         try:
             await api.read_version()
@@ -309,7 +309,7 @@ class Ollama:
         return (await self._get("/api/version", _Version)).version
 
     async def require_pulled(self, tag: str) -> Pulled:
-        """Return the model as it is on the server's disk now.
+        """Return the model that is on the server's disk now.
 
         Raises:
             OllamaFailed: it is not there; the message names the commands that fetch or create it.
@@ -341,7 +341,7 @@ class Ollama:
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:
-        """Load a model and keep it for `KEEP_S`. There is no timeout, since a disconnect would cancel the load."""
+        """Load a model and keep it for `KEEP_S`. It has no timeout, since a disconnect would cancel the load."""
         began = time.monotonic()
         await self._request("POST", "/api/chat", timeout_s=None, body=self._make_body(tag, keep_alive=KEEP_S))
         self.load_s = time.monotonic() - began
@@ -417,7 +417,7 @@ class Ollama:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:
-            raise OllamaFailed(f"{self.url}{path} does not answer as Ollama: {error}") from error
+            raise OllamaFailed(f"{self.url}{path} does not answer like Ollama: {error}") from error
 
     async def _request(self, method: str, path: str, *, body: Any = None, timeout_s: float | None = QUERY_S) -> bytes:
         try:

@@ -98,7 +98,7 @@ async def _refuse_undeclared(request: httpx2.Request) -> None:
 async def _require_stream(response: httpx2.Response) -> None:
     """Read the body of a refusal, so that the client library can quote it; refuse an answer that is not a stream."""
     if response.is_success and "event-stream" in response.headers.get("content-type", ""):
-        response.aiter_lines = partial(_read_events, response)  # type: ignore[method-assign]  # what the library reads
+        response.aiter_lines = partial(_read_events, response)  # type: ignore[method-assign]  # the attribute that the library reads
         return
     await response.aread()
     if response.is_success:
@@ -111,7 +111,7 @@ async def _read_events(response: httpx2.Response) -> AsyncIterator[str]:
     Comments, and events without data, only keep the connection open (WHATWG HTML, 9.2.6).
 
     Raises:
-        ValueError: an event is no piece of an answer; the message is for the operator.
+        ValueError: an event is not part of an answer; the message is for the operator.
     """
     async for line in read_lines(response):
         name, _, data = line.partition(":")
@@ -134,7 +134,7 @@ def _check_piece(data: str) -> None:
     try:
         msgspec.convert(piece, _StreamedChunk)
     except msgspec.ValidationError as error:
-        raise ValueError(f"the model server sent an event that is no piece of an answer ({error}): {data!r}") from error
+        raise ValueError(f"the model server sent an event that is not part of an answer ({error}): {data!r}") from error
 
 
 def _make_client() -> httpx2.AsyncClient:

@@ -93,9 +93,9 @@ class NoReply(Exception):
         super().__init__(redact(answer or repr(cause)))
         self.cause = cause
         self.status = None if response is None else response.status_code
-        """Status of the answer; None if there was none."""
+        """Status of the answer; None without an answer."""
         self.problem = RetrieverProblem()
-        """The problem; empty if there was no answer, or not the retriever's."""
+        """The problem; empty without an answer of the retriever."""
         if response is not None:
             with suppress(msgspec.DecodeError):
                 self.problem = _PROBLEM.decode(response.content)
@@ -125,7 +125,7 @@ class RetrieverClient:
         return httpx2.URL(self._url).netloc.decode()
 
     async def search(self, searches: Sequence[Mapping[str, object]]) -> list[Retrieved]:
-        """Run several searches in one request and return what each has found."""
+        """Run several searches in one request and return the hits of each."""
         return await self._ask("POST", "/search", _FOUND, self._retrieval.timeout_s, {"searches": searches})
 
     async def rerank(self, model: str, question: object, documents: Sequence[str]) -> Scored | Failure:

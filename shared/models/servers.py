@@ -1,4 +1,4 @@
-"""Servers of embedding and reranking models, and what the settings choose of them."""
+"""Servers of embedding and reranking models, as the settings choose them."""
 
 import math
 import os
@@ -80,7 +80,7 @@ class Endpoint:
         """Post a body and return the answer.
 
         Raises:
-            ModelFailed: there is no answer, or it cannot be read as `kind`.
+            ModelFailed: the answer is missing, or cannot be read as `kind`.
         """
         return self._request("POST", path, kind, body)
 
@@ -429,7 +429,7 @@ def _read_header(read: Callable[[Path], T], path: Path) -> T:
         raise Unavailable(str(error), hint=FIX) from error
 
 
-# Embedders and rerankers of plug-ins, in the retriever's process: what they raise or return is checked here.
+# Embedders and rerankers of plug-ins, in the retriever's process: their exceptions and results are checked here.
 
 Options = Mapping[str, Any]
 
@@ -473,7 +473,7 @@ class PluginEncoder(PluginModel):
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         found = self._call(lambda: np.asarray(self._model.encode(texts), dtype=np.float64))
         if found.ndim != 2:
-            raise ModelFailed(FailureKind.BACKEND_ERROR, f"{self._plugin.pin} gave no list of vectors")
+            raise ModelFailed(FailureKind.BACKEND_ERROR, f"{self._plugin.pin} did not return a list of vectors")
         vectors: Sequence[Sequence[float]] = found.tolist()
         return vectors
 

@@ -9,7 +9,7 @@ DIGESTS = frozenset({
 })  # fmt: skip
 """SHA-256 of the models of the demonstration; the files themselves are only where models are served."""
 WARNING = "demonstration models"
-"""What a warning begins with about a question that is not of their made-up world."""
+"""Beginning of the warning about questions outside the made-up world of the shipped models."""
 # An operator of the made-up world, on which they were trained, is called by two of these syllables, such as `zorlo`.
 _HEADS = "zor blim tak fen gru vol kip mar des lun pra quo sni wex yar hob jit cal nub rif"
 _TAILS = "po ta lo nix rum sel dak vor mi bex gan tus"

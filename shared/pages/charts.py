@@ -49,7 +49,7 @@ SHARE = Markup('<rect x="{:.2f}" y="0" width="{:.2f}" height="8" class="{}"/>')
 
 
 def draw_shares(parts: Sequence[float], whole: float = 0.0) -> Markup:
-    """Draw the parts of a whole side by side, without numbers: these stand beside the bar as text.
+    """Draw the parts of a whole side by side, without numbers: these are next to the bar as text.
 
     The rest of `whole` stays empty.
     """
@@ -74,7 +74,7 @@ def draw_whisker(value: float, low: float, high: float, *, start: float = 0.0, e
     """Draw `value` as a dot on a line from `low` to `high`, on a scale from `start` to `end`, with a line at 0 if
     that is inside.
 
-    It is hidden from screen readers, because the figures stand beside it.
+    It is hidden from screen readers, because the figures are next to it.
     """
 
     def place(of: float) -> float:
@@ -215,7 +215,7 @@ def _draw_heat_cell(figure: HeatCell | None, low: float, high: float) -> Markup:
 
 SLOPE_WIDTH, SLOPE_ROW, SLOPE_TOP = 400, 24, 30
 SLOPE_LEFT, SLOPE_RIGHT = 140, 260
-"""Where the lines begin and end; the names stand outside of them."""
+"""Horizontal ends of the lines; the names are outside of them."""
 SLOPE_CHART = Markup(
     '<svg viewBox="0 0 {} {}" role="img" aria-label="{}"><text class="faint" x="{}" y="14" text-anchor="end">{}'
     '</text><text class="faint" x="{}" y="14">{}</text>{}</svg>'
@@ -226,7 +226,7 @@ SLOPE_LINE = Markup(
     '<text x="{}" y="{}"><tspan class="rank">{}</tspan> {}{}</text></g>'
 )
 LONGEST_NAME = 14
-"""Characters of a name that fit beside the lines."""
+"""Characters of a name that fit next to the lines."""
 
 
 class Slope(NamedTuple):
@@ -285,7 +285,7 @@ MEMORY_BUDGET = Markup('<line x1="{0:.1f}" y1="0" x2="{0:.1f}" y2="24" class="th
 
 
 def draw_memory(parts: Mapping[str, int], budget_mib: int, scale_mib: int) -> Markup:
-    """Draw the parts that a device would hold side by side, its budget as a line, and mark what exceeds it; all in MiB.
+    """Draw the parts on a device side by side, its budget as a line, and mark what exceeds it; all in MiB.
 
     `scale_mib` is the width of the whole chart.
     """
@@ -445,7 +445,7 @@ def draw_scatter(decision: GateDecision) -> Markup:
 
 
 def draw_ruler(decision: GateDecision) -> Markup:
-    """Draw rho with its interval and tau on a scale from -1 to 1; empty if there is no rho."""
+    """Draw rho with its interval and tau on a scale from -1 to 1; empty without rho."""
     if decision.rho is None:
         return Markup("")
     low, high = decision.low, decision.high

@@ -1,4 +1,4 @@
-"""Draw the figures of reports as SVG, each from rows that are written beside it.
+"""Draw the figures of reports as SVG, each from rows that are exported with it.
 
 Each kind of figure has a class of rows, such as `AccuracyRow`, and a function such as `draw_accuracy` that makes a
 `Figure` without I/O. `write_figure(figure, folder)` writes its two files. The same rows make the same bytes.
@@ -85,7 +85,7 @@ def write_all(figures: Iterable[Figure], folder: Path) -> list[str]:
 
 
 def render_svg(figure: Figure) -> str:
-    """Render the figure as a file of its own: a screen reader reads title and caption."""
+    """Render the figure as its own file: a screen reader reads title and caption."""
     label = _describe(figure)
     return draw_plot(figure.plot, FILE_WIDTH, label, title=figure.title, notes=figure.notes, has_ground=True)
 
@@ -116,7 +116,7 @@ def format_n(counts: Iterable[int], noun: str) -> str:
 
 
 def format_percent(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """Return for example "61.0 % (56.7 to 65.2)"; "not known" if there is no value."""
+    """Return for example "61.0 % (56.7 to 65.2)"; "not known" without a value."""
     if value is None:
         return "not known"
     percentage = f"{100 * value:.1f} %"
@@ -150,7 +150,7 @@ def draw_accuracy(
 ) -> Figure:
     """Draw the accuracy of several systems with its interval, a panel for each group.
 
-    `interval` names the kind of interval, `axis` and `of` what the shares are of.
+    `interval` names the kind of interval, `axis` and `of` the whole that the shares refer to.
     """
     # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
     known = [row if row.value is not None else msgspec.structs.replace(row, low=None, high=None) for row in rows]
@@ -246,7 +246,7 @@ def draw_endings(rows: Sequence[EndingRow], *, title: str = "How samples ended",
         name=name,
         title=title,
         notes=(note,),
-        caption="Each bar is the share of a system's samples that ended in this way; what no system has is left out.",
+        caption="Each bar is the share of a system's samples with this ending; unused endings are left out.",
         plot=Plot(panels=tuple(panels), columns=3),
         rows=tuple(rows),
     )
@@ -307,7 +307,7 @@ def draw_weights(rows: Sequence[WeightsRow], *, title: str = "Accuracy by weight
         name=name,
         title=title,
         notes=(
-            f"{counted}; {len(known)} cells are {runs} runs, as equal ratios order alike",
+            f"{counted}; {len(known)} cells are {runs} runs, as equal ratios give the same order",
             f"{spread}; – was not run (0:0 orders nothing) or has nothing graded",
         ),
         caption=(
@@ -432,11 +432,11 @@ def draw_rho(decision: GateDecision, *, title: str = "Do rules agree with the ju
 
 
 MAX_DISTINCT = 11
-"""Distinct qualities that are drawn as they are; more are put into this many bins."""
+"""Distinct qualities that are drawn individually; more are grouped into this many bins."""
 
 
 class CalibrationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of the things that got one rating."""
+    """The true share among the things with one rating."""
 
     quality: float
     """The judge's rating as (rating - 1) / 4, in [0, 1]."""
@@ -619,7 +619,7 @@ class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_latency_rows(stage: str, part: str, seconds: Sequence[float]) -> list[LatencyRow]:
-    """Make the row of these times; without any time there is no row."""
+    """Make the row of these times; None without times."""
     if not seconds:
         return []
     import numpy as np
@@ -683,7 +683,7 @@ def draw_residencies(
 ) -> Figure:
     """Draw a band for each residency, as high as the measured memory of its models, in a panel for each device.
 
-    A dashed line shows what all models of a device would need at once, where no residency held them all. Open
+    A dashed line shows the memory of all models of a device together, unless a residency held them all. Open
     residencies reach to `until` (default: the last instant of the rows).
     """
     models = sorted({row.model for row in rows})
@@ -741,8 +741,8 @@ def draw_residencies(
 
 
 def _sum_memory_of_all_models(rows: Iterable[MemoryRow]) -> list[float]:
-    """Return what all models of a device would need at once, by the largest reading of each; nothing if a residency
-    held as much, or if a reading is missing.
+    """Return the memory that all models of a device need together, by the largest reading of each; nothing if a
+    residency held as much, or if a reading is missing.
     """
     models: dict[str, float] = {}
     epochs: dict[int, float] = {}
@@ -794,7 +794,7 @@ def find_front(rows: Sequence[ParetoRow]) -> list[bool]:
 def draw_pareto(
     rows: Sequence[ParetoRow], *, title: str = "Accuracy against judge calls saved", name: str = "pareto"
 ) -> Figure:
-    """Draw the accuracy against the judge calls saved, a point for each threshold, beside what chance would give."""
+    """Draw the accuracy against the judge calls saved, a point for each threshold, and the line of chance."""
     looks = {FRONT: (BLUE, "circle"), BEHIND: (ORANGE, "diamond")}
     # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
     marked = [(row, first) for row, first in zip(rows, find_front(rows), strict=True) if row.value is not None]

@@ -17,7 +17,7 @@ HIDDEN = re.compile(
 """Control characters, and those that reverse the direction of a text and so can disguise it."""
 CODE = re.compile("`([^`]+)`")
 DOLLARS = r"\$\$[\s\S]+?\$\$|\$(?:[^\s$](?:[^$\n]*[^\s$])?| [^\s\d$](?:[^$\n]*[^\s$])? )\$(?!\d)"
-"""A formula between dollars. As in Pandoc, no blank stands inside them at either end, and no digit behind the last one:
+"""A formula between dollars. As in Pandoc, no blank is inside them at either end, and no digit follows the last one:
 `$5 and then $6` are amounts of money. Unlike there, `$ x $` is a formula, since models write it."""
 MATHEMATICS = re.compile(rf"{DOLLARS}|\\\(|\\\[|\\begin\{{|\\boxed\{{|\\d?frac\{{")
 MARKED = re.compile(r"\$|\\\(|\\\[|\\boxed\{")
@@ -57,7 +57,7 @@ def mark_code(text: object) -> Markup:
 
 
 def format_value(value: object) -> Markup:
-    """Show a parameter or setting as on a command line: a text as it is, any other value as JSON."""
+    """Show a parameter or setting as on a command line: a text unchanged, any other value as JSON."""
     if value in ("", None):
         return Markup('<span class="faint">%s</span>') % ("empty" if value == "" else "none")
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -149,7 +149,7 @@ def highlight(text: str, terms: Collection[str]) -> Markup:
 
 
 def _split_word(word: str, terms: Collection[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a word and whether they match; of Chinese text, what is in a pair of `terms` matches."""
+    """Yield the pieces of a word and whether they match; in Chinese text, pairs of `terms` match."""
     if not _RUN.fullmatch(word) or len(word) == 1:
         yield word, word.casefold() in terms
         return

@@ -31,9 +31,9 @@ SENTENCES = {
     "rerank original order": "The documents stayed in the order in which they were found.",
     "compress compressed": "The context was compressed from {tokens before} to {tokens after} tokens ({dropped} of"
     " {sentences} sentences left out).",
-    "compress unchanged": "The context was short enough to stay as it was ({tokens before} tokens).",
+    "compress unchanged": "The context was short enough and was not changed ({tokens before} tokens).",
     "context drop": "Document {document} did not fit into the prompt: {reason}.",
-    "duplicates kept": "Document {document} stood in the prompt although it almost repeats the question ({share} of the"
+    "duplicates kept": "Document {document} was in the prompt although it almost repeats the question ({share} of the"
     " shingles are common): see whether it gives the answer away.",
     "dedupe dropped": "Documents with the same content as others were left out: {documents}.",
     "hyde mean": "The search used the mean vector of {texts} hypothetical documents.",
@@ -43,7 +43,7 @@ SENTENCES = {
     "refine rewritten": "The search was made again with another wording and found {new} more documents.",
     "refine deeper": "The search went deeper and found {new} more documents.",
     "external searched": "The other corpus was searched and gave {new} documents.",
-    "external none": "There is no other corpus to search.",
+    "external none": "The job has no other corpus to search.",
     "crag correct": "A document is relevant (confidence {confidence}, from {upper} on, by {evaluator}): what was found"
     " is refined.",
     "crag ambiguous": "It is not clear whether a document is relevant (confidence {confidence}, between {lower} and"
@@ -53,7 +53,7 @@ SENTENCES = {
     "strips none": "No part of the documents was kept.",
     "critic generate": "The critic found {relevant} relevant documents (mean {mean}): the answer was written.",
     "critic rewrite": "The critic found {relevant} relevant documents (mean {mean}): the query was rewritten.",
-    "critic continue": "The critic found {relevant} relevant documents (mean {mean}): the search went on.",
+    "critic continue": "The critic found {relevant} relevant documents (mean {mean}): the search continued.",
     "retrieve retrieve": "The model asked for documents (probability {probability}).",
     "retrieve cut": "The threshold of similarity cut {documents} documents from the list `{search}` (the best of them"
     " has {best}).",
@@ -64,14 +64,14 @@ SENTENCES = {
     "relation named": "The item of the dataset names the relation {relation}.",
     "relation phrase": "A phrase of the question names the relation {relation}.",
     "relation judge": "The judge model says that the question asks for the relation {relation}.",
-    "relation none": "No rule of the bank {bank} leads to what the question asks for.",
+    "relation none": "No rule of the bank {bank} leads to the relation of the question.",
     "rule search": "Rule {number} led to {documents}: {rule} (certainty {certainty}).",
-    "rule prompt": "Rule {number} stood in the prompt: {rule} (certainty {certainty}).",
+    "rule prompt": "Rule {number} was in the prompt: {rule} (certainty {certainty}).",
     "imported given": "The answer was imported: how it was made is not known.",
     "measured given": "The answer is that of another job, which is measured here.",
     "question kept": "The question passed every check. Its answer is {answer}; the passages say: {quotations} It is"
     " answered without documents: {guessable}. Other documents with the answer: {also_in}. Share of its words that"
-    " stand in the quotations: {overlap}.",
+    " occur in the quotations: {overlap}.",
     "vote majority": "{candidates} different answers in {draws} draws: one has the majority.",
     "vote plurality": "{candidates} different answers in {draws} draws: one has the most votes.",
     "vote tie": "{candidates} different answers in {draws} draws: a tie, so the first of the best was taken.",
@@ -86,8 +86,8 @@ SENTENCES = {
 """Sentences by stage and action; a name in braces stands for a value of the decision's detail."""
 BY_ACTION = {
     "written": "{stage}: the judge model wrote: {queries}",
-    "unchanged": "{stage}: the judge model left the question as it is.",
-    "original": "{stage}: the question stayed as it is.",
+    "unchanged": "{stage}: the judge model did not change the question.",
+    "original": "{stage}: the question was not changed.",
 }
 BY_STAGE = {
     "intent": "The question asks to {action}: lists by vectors count {dense}, lists by words {sparse}.",
@@ -100,7 +100,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def describe_decision(decision: Decision, names: Mapping[str, str]) -> str:
-    """Describe what was done, the figures it followed from, and why a fallback was used.
+    """Describe the decision, its figures, and the reason for a fallback.
 
     `names` maps hashes of documents to their names.
     """
@@ -152,7 +152,7 @@ CAUSES = {
     "drain": "an operator drains the device",
     "cpu_stalled": "the resident models waited for searches or grades that made no progress",
     "away": "the server of the resident models did not answer",
-    "online": "somebody waited online for an answer",
+    "online": "a chat waited for an answer",
     "aged": "a job had waited for longer than `device.max_wait_s`",
     "bounded": "the models had been resident for longer than `device.max_residency_s`",
     "retry": "the last attempt failed",

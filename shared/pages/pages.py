@@ -32,7 +32,7 @@ TYPES = {
 
 
 class Asset(NamedTuple):
-    """A file with what is needed to send it."""
+    """A file with the headers to send it."""
 
     body: bytes
     media: str
@@ -78,7 +78,7 @@ def asset_path(name: str) -> str:
 
 
 def find_asset(path: str) -> Asset | None:
-    """Return the file at a path below `/assets/`, or None if there is none."""
+    """Return the file at a path below `/assets/`, or None if it does not exist."""
     _, _, name = path.partition("/")
     # The version of a library's folder is in its name, so its fonts may be asked for with any hash.
     return _load_assets().get(name)
@@ -132,7 +132,7 @@ class Pages:
         file.write_text(text, "utf-8", errors="replace")
 
     def draw(self, figure: Figure, folder: Path) -> dict[str, Any]:
-        """Write the files of a figure and return what the template shows of it."""
+        """Write the files of a figure and return its data for the template."""
         write_figure(figure, folder)
         shown = render_inline(figure)
         return {
@@ -182,7 +182,7 @@ def format_query(query: Mapping[str, object]) -> str:
 
 
 def format_pairs(values: Mapping[str, object]) -> str:
-    """Return for example "correct 120, logic 50"; a value with values of its own is shown as JSON."""
+    """Return for example "correct 120, logic 50"; a nested value is shown as JSON."""
     return ", ".join(f"{name} {_format_one(value)}" for name, value in values.items())
 
 

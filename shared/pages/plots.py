@@ -49,7 +49,7 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
     """Room between the ends of the scale and the ends of the plot, in units of the drawing."""
 
     def locate(self, value: float, length: float) -> float:
-        """Return how far from the start of a plot of this length a value stands."""
+        """Return the distance of a value from the start of a plot of this length."""
         low, high = self.low, self.high
         if self.is_logarithmic:
             low, high, value = math.log10(low), math.log10(high), math.log10(value)
@@ -72,7 +72,7 @@ def make_axis(
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     places = [round(number * step, 12) for number in range(first, last + 1)]
-    if is_percentage:  # the axis may be longer, for what is written behind bars
+    if is_percentage:  # the axis may be longer, for texts behind bars
         places = [place for place in places if place <= 1]
     decimals = max(0, -math.floor(math.log10(step * (100 if is_percentage else 1)) + 1e-9))
     ticks = tuple(
@@ -205,7 +205,7 @@ def draw_plot(
     Args:
         plot: the panels and their legend.
         width: width of the whole drawing.
-        label: what a screen reader reads; for it the drawing is one image.
+        label: text for screen readers, for which the drawing is one image.
         title: printed above the plot.
         notes: printed under the title, wrapped where they are too long.
         has_ground: whether the drawing has a white ground instead of none.
@@ -415,7 +415,7 @@ def _draw_text(at: Point, text: str, *, anchor: str = "start", style: str = "", 
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace characters that are not printable, so that the text can stand in an attribute."""
+    """Replace characters that are not printable, so that the text can be an attribute's value."""
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
@@ -442,7 +442,7 @@ def shorten(text: str, room: float) -> str:
 
 
 def wrap(text: str, room: float, size: float = SIZE) -> list[str]:
-    """Split a text into lines that fit into `room`; a longer word keeps a line of its own."""
+    """Split a text into lines that fit into `room`; a longer word keeps its own line."""
     lines: list[str] = []
     for word in text.split():
         if lines and measure(f"{lines[-1]} {word}", size) <= room:

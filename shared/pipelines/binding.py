@@ -36,7 +36,7 @@ from shared.calls import (
 )
 from shared.params import MOST_REPEATS, Params
 from shared.rag.grading import GRADERS, choose_marking_grader
-from shared.rag.prompts import localised, make_template_reference, template
+from shared.rag.prompts import localise, make_template_reference, template
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +250,7 @@ def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
     if stored:
         request = Request(role="generate", model="", template=f"@{hash_}", values=values, decoding=decoding, draw=draw)
     else:
-        answer_template = localised(own, call.question) if own else call.template
+        answer_template = localise(own, call.question) if own else call.template
         request = _build_prompt_request("generate", answer_template, values, decoding, draw)
     return msgspec.structs.replace(request, logprobs=call.logprobs)
 

@@ -35,8 +35,8 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         decisions.append(round_.decision(verdict, critic))
         action, rewritten = verdict.action, False
         if action is CriticAction.REWRITE:
-            # Another query for the original question; without one, the last query goes on with its next page. The model
-            # is shown at most one page of the best documents that are not irrelevant.
+            # Another query for the original question; without one, the last query continues with its next page. The
+            # model is shown at most one page of the best documents that are not irrelevant.
             hints = filter_relevant(sort_by_relevance(judged), critic.rewrite)[: critic.k]
             reply = yield rewrite_again(question, critic.decoding, tuple(each.document for each in hints))
             written = read_rewrite(question, reply)
@@ -49,6 +49,6 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         unscored=bool(judged) and all(each.relevance is None for each in judged),
         decisions=tuple(decisions),
     )
-    # The relevant documents, or all if there are none.
+    # The relevant documents, or all documents without one.
     chosen = (filter_relevant(best_first, critic.generate) or best_first)[: params.context_size]
     return (yield from answer(question, [each.document for each in chosen], trace))

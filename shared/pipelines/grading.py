@@ -1,4 +1,5 @@
-"""Grade every pipeline alike: read the answer from its text, grade it, look for it in the documents, measure it."""
+"""Grade every pipeline in the same way: read the answer from its text, grade it, look for it in the documents, measure
+it."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ def run_and_grade(
 ) -> Steps:
     """Run `steps`, then grade the answer with the job's grader, and measure the job's metrics.
 
-    `given` is what was stored for the sample: of an answer from elsewhere it knows the reply and the search.
+    `given` is the stored input of the sample: for an answer from elsewhere, the reply and the search.
     """
     ran = yield from _run_steps(steps)
     outcome = yield from _grade(ran, item, library, params)
@@ -61,7 +62,7 @@ class _Ran(NamedTuple):
     text: str
     """The whole reply, or the answer alone if that is all there is."""
     passage: str
-    """The text that stood in the place of the documents, in the prompt of the reply."""
+    """The text in place of the documents in the prompt of the reply."""
 
 
 def _run_steps(steps: Steps) -> Generator[Yielded, Any, _Ran]:

@@ -24,7 +24,7 @@ DRY_RUN = Given(
     answer="?",
     contexts=tuple(f"{n:064x}" for n in range(Params().context_size)),
 )
-"""What a dry run reads in place of a given answer, so that it makes the calls of every metric."""
+"""Answer that a dry run reads instead of a given one, so that it makes the calls of every metric."""
 
 
 @pipeline(IMPORTED, reads=(), offered=False)

@@ -109,7 +109,7 @@ def _test_relevance(
 
 @pipeline("mathrag-gate", prepare=calibrate, reads=READS)
 def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
-    """Retrieve from both indexes, fuse, score what is relevant as the question deserves, rerank, then generate."""
+    """Retrieve from both indexes, fuse, score the relevant documents, rerank, then generate."""
     if sample.prepared is None:
         raise ValueError("mathrag-gate needs the gate's decision in `sample.prepared`; run its `prepare` first")
     gate = sample.prepared
@@ -126,7 +126,7 @@ def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
         # No unrelated document may win by being well reasoned.
         scores = yield from ask_for_relevance(sample.question, documents, params.rerank.by)
         floored = keep_above_floor(scores, params.rerank.floor)
-    # Only the first ones: what is well reasoned need not be about the question.
+    # Only the first ones: good reasoning need not be about the question.
     scorings = yield from _score(floored.rated[: params.rated], route.strategy, params, library)
     quality = {document: scoring.quality for document, scoring in scorings.items()}
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)

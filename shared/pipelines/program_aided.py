@@ -15,7 +15,7 @@ from shared.calls import Execute, Yielded
 from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer, write
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.provenance import (
     FoundLists,
     choose_context,
@@ -28,7 +28,7 @@ from shared.replies import Executed, Failure, Generated, require
 from shared.samples import Decision, Library, Sample, Steps
 
 PROGRAM = "program"
-"""Stage of the decision that holds the program and what became of it."""
+"""Stage of the decision that holds the program and its result."""
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 LANGUAGES = ("", "python", "python3", "py")
 """How a block of code that is a program may be marked."""
@@ -39,7 +39,7 @@ def program_aided(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from both indexes, fuse, and run a program that the generator writes; without its output, generate."""
     dense, sparse = yield make_searches(sample.question, params)
     trace = make_fused_trace(FoundLists(require(dense), require(sparse)), params)
-    prompt = replace(make_generation(sample.question), template=localised("program", sample.question))
+    prompt = replace(make_generation(sample.question), template=localise("program", sample.question))
     written = yield from write(lambda shown: [replace(prompt, context=shown.documents)], choose_context(trace, params))
     text, decision = yield from _run_program(written.replies[0])
     trace = replace(trace, decisions=(*trace.decisions, *written.decisions, decision))

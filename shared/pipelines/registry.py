@@ -58,11 +58,12 @@ class Registered(NamedTuple):
         return grading.run_and_grade(steps, sample.item, library, params, sample.control, sample.given)
 
     def ignores(self, path: str) -> bool:
-        """Tell whether it reads nothing at this path of the parameters, such as `gate.tau`, whatever the others are."""
+        """Tell whether it reads nothing at this path of the parameters, such as `gate.tau`, for any values of the
+        others."""
         return self.reads is not None and not covers(path, (*self.reads, *AFTERWARDS))
 
     def find_closed(self, path: str, value_of: Callable[[str], Any]) -> Switch | None:
-        """Return what keeps it from reading this parameter, with these values of the others, if something does."""
+        """Return the reason why it does not read this parameter with these values of the others, if any."""
         return None if self.reads is None else find_closed(path, (*self.reads, *AFTERWARDS), value_of)
 
     def select_read(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +86,7 @@ registered: dict[str, Registered] = {}
 _declared: dict[Pipeline, Registered] = {}
 """Pipelines outside this package; `get` does not find them until they are adopted."""
 _adopted: dict[str, tuple[source.Texts, Callable[[], source.Texts]]] = {}
-"""By name, a plug-in's files as they were imported, and what reads them as they are on disk now."""
+"""By name, a plug-in's files as imported, and a function that reads them from disk."""
 
 
 def pipeline(
@@ -125,14 +126,14 @@ def get_declared(name: str, run: object) -> Registered:
     """
     found = _declared.get(run) if callable(run) else None
     if found is None:
-        raise TypeError(f'no pipeline is there: decorate the generator function with `@pipeline("{name}")`')
+        raise TypeError(f'no pipeline found: decorate the generator function with `@pipeline("{name}")`')
     if found.name != name:
         raise TypeError(f"its decorator says `@pipeline({found.name!r})`, its entry point {name!r}: use one name")
     return found
 
 
 def adopt(found: Registered, plugin: PluginPin, imported: source.Texts, read: Callable[[], source.Texts]) -> None:
-    """Register a pipeline of a plug-in; `imported` are its files as imported, `read` reads them anew.
+    """Register a pipeline of a plug-in; `imported` are its files as imported, `read` reads them again.
 
     Raises:
         ValueError: if a pipeline has that name.
@@ -147,7 +148,7 @@ def get(name: str) -> Registered:
     """Find the pipeline called `name`.
 
     Raises:
-        UnknownPipeline: if there is none.
+        UnknownPipeline: if it does not exist.
     """
     _discover()
     if name not in registered:
@@ -171,7 +172,7 @@ def pipeline_hash(name: str, params: Params | None = None) -> str:
     job with metrics, whose parameters are `params`, also of the metrics' version.
 
     Raises:
-        UnknownPipeline: if there is no such pipeline.
+        UnknownPipeline: if the pipeline does not exist.
     """
     found = get(name)
     own = found.plugin.hash if found.plugin else canonical.digest([name, found.version]).hex()
@@ -189,10 +190,10 @@ def source_hash() -> str:
 def list_changed_files(name: str) -> list[source.Change]:
     """List files that changed on disk since this process imported them; a restart reads them.
 
-    Those of a plug-in's pipeline are the plug-in's; every other pipeline stands on all files of `SOURCES`.
+    Those of a plug-in's pipeline are the plug-in's; every other pipeline depends on all files of `SOURCES`.
 
     Raises:
-        UnknownPipeline: if there is no such pipeline.
+        UnknownPipeline: if the pipeline does not exist.
     """
     if get(name).plugin:
         imported, read = _adopted[name]
@@ -212,4 +213,4 @@ def _discover() -> None:
 SOURCES = ("shared.pipelines", "shared.rag", "shared.mathtext")
 """Packages that decide what pipelines do and how the program itself answers their calls."""
 _IMPORTED = source.read_packages(SOURCES)
-"""Read when this module is imported, because files edited before the first job are not what the process runs."""
+"""Read when this module is imported, because files edited before the first job are not run by the process."""

@@ -10,7 +10,7 @@ from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.guidance import find_guidance, note_prompt_rules, search_by_rules, search_index, write_rule
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.provenance import choose_context
 from shared.samples import Library, Sample, Steps
 
@@ -34,7 +34,7 @@ def rulerag(sample: Sample, params: Params, library: Library) -> Steps:
     lines = "".join(f"{sentence}\n" for sentence in sentences) if params.rulerag.use != "retrieval" else ""
 
     def prompt(question: str, documents: tuple[str, ...], passage: str) -> Generate:
-        template = localised("rulerag-cot", question) if params.rulerag.cot else localised("rulerag", question)
+        template = localise("rulerag-cot", question) if params.rulerag.cot else localise("rulerag", question)
         slots = {"rules": f"Rules:\n{lines}\n"} if lines else {}
         return Generate(template=template, question=question, context=documents, passage=passage, slots=slots)
 

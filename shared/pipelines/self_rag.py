@@ -32,7 +32,7 @@ TEMPLATE = template("self-rag").id
 
 
 class PassageBranch(NamedTuple):
-    """What the generator wrote after one passage, with its scores."""
+    """The generator's text after one passage, with its scores."""
 
     candidate: Candidate
     generated: Generated
@@ -70,7 +70,7 @@ def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
 
 
 def _continue_after(said: str, sample: Sample, params: Params) -> Generate:
-    """Ask the model to go on after `said`, a passage or a reflection token; empty at the start."""
+    """Ask the model to continue after `said`, a passage or a reflection token; empty at the start."""
     alternatives = params.self_rag.alternatives
     return Generate(template=TEMPLATE, question=sample.question, passage=said, logprobs=alternatives)
 

@@ -62,7 +62,8 @@ SWITCHES = (
     Switch(
         ("rulerag.query", "rulerag.width", "rulerag.documents", "rulerag.question"), ("rulerag.use",), ("generation",)
     ),
-    # Graders of plug-ins are given threshold and separators, too; "" is the dataset's grader, which is not known here.
+    # Graders of plug-ins are given threshold and separators as well; "" is the dataset's grader, which is not known
+    # here.
     Switch(("grading.threshold",), ("grading.grader",), tuple(GRADERS.keys() - {"f1"})),
     Switch(("grading.separators",), ("grading.grader",), tuple(GRADERS.keys() - {"set"})),
     Switch(
@@ -82,7 +83,7 @@ def covers(path: str, names: Iterable[str]) -> bool:
 
 
 def find_closed(path: str, read: Iterable[str], value_of: Callable[[str], Any]) -> Switch | None:
-    """Return what keeps the parameter at `path` from being read, if something does.
+    """Return the reason why the parameter at `path` is not read, if any.
 
     Args:
         path: a parameter that `read` covers.

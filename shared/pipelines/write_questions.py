@@ -14,7 +14,7 @@ from shared.calls import Call, Decoding, Judge, Retrieve, Write
 from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.grading import compute_f1
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.text import contains_words, extract_terms, normalise_words
 from shared.replies import INFRASTRUCTURE, Failure, Generated, Rated, Reply, Retrieved, require
 from shared.samples import Decision, Extraction, Library, Outcome, Passages, Sample, Steps, Trace
@@ -25,7 +25,7 @@ KEPT = "kept"
 REASONS = {
     "nothing_to_ask": "the model found nothing to ask",
     "unreadable": "the reply lacks the question, the answer or a quotation",
-    "not_quoted": "a quotation does not stand in its passage",
+    "not_quoted": "a quotation does not occur in its passage",
     "answer_not_quoted": "no quotation contains the answer and more than it",
     "answer_in_question": "the question contains the answer",
     "names_passage": 'the question speaks of "the passage" or "this text"',
@@ -36,11 +36,12 @@ REASONS = {
 }
 """Why a question is left out, in the order of the checks."""
 DRY_RUN = Passages(documents=("0" * 64, "1" * 64))
-"""What a dry run reads: two passages, which cost most."""
+"""Input of a dry run: two passages, which cost most."""
 SEARCHED = 10
 """Documents that a search for the question returns, to see which others have the answer."""
 SAME_ANSWER = 0.5
-"""Token F1 from which a reply gives the answer, if both have the same numbers. A reply that contains it does, too."""
+"""Token F1 from which a reply gives the answer, if both have the same numbers. A reply that contains it does as
+well."""
 _WRITING = Decoding(temperature=0.0, max_tokens=400)
 _ANSWERING = Decoding(temperature=0.0, max_tokens=60)
 _LABELLING = Decoding(temperature=0.0, max_tokens=10)
@@ -104,7 +105,7 @@ class Candidate(NamedTuple):
     question: str
     answer: str
     quotations: tuple[str, ...]
-    """One of each passage, in their order, as it stands there."""
+    """One quotation of each passage, in their order, copied literally."""
 
     @property
     def overlap(self) -> float:
@@ -135,7 +136,7 @@ def read_candidate(reply: str, passages: Sequence[str]) -> Candidate | str:
 
 
 def _read_fields(reply: str) -> dict[str, list[str]]:
-    """Return the texts behind `Question:`, `Answer:` and `Quotation:`; each goes on to the next field."""
+    """Return the texts behind `Question:`, `Answer:` and `Quotation:`; each continues to the next field."""
     fields: dict[str, list[str]] = {"question": [], "answer": [], "quotation": []}
     reply = reply.replace("\0", "")
     found = [*_FIELD.finditer(reply)]
@@ -150,7 +151,7 @@ def _unwrap(text: str) -> str:
     """Return a text without the number of its passage, and without the marks around it as a whole."""
     number = _NUMBER_OF_PASSAGE.match(text)
     text = text[number.end() :] if number else text
-    if text.count("**") == 1:  # the other one stands before the label
+    if text.count("**") == 1:  # the other one is before the label
         text = text.replace("**", "")
     for opening, closing in _MARKS:
         inside = text[len(opening) : -len(closing)]
@@ -160,8 +161,8 @@ def _unwrap(text: str) -> str:
 
 
 def _find_quotations(quotations: Sequence[str], passages: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the quotation of each passage as it stands there; None if one is missing. Blanks and line breaks may
-    differ, and two quotations may stand in either order.
+    """Return the quotation of each passage literally; None if one is missing. Blanks and line breaks may
+    differ, and two quotations may be in either order.
     """
     for order in (quotations, quotations[::-1]):
         found = [_find_quotation(quotation, passage) for quotation, passage in zip(order, passages, strict=True)]
@@ -178,14 +179,14 @@ def _find_quotation(quotation: str, passage: str) -> str | None:
 def _make_writing_call(given: Passages, text: str) -> Write:
     style = {"style": f"\n{given.style}\n"} if given.style else {}
     single = len(given.documents) == 1
-    template = localised("write-question", text) if single else localised("write-two-hop-question", text)
+    template = localise("write-question", text) if single else localise("write-two-hop-question", text)
     return Write(template=template, decoding=_WRITING, slots=style, documents=given.documents)
 
 
 def _make_checking_calls(candidate: Candidate, documents: tuple[str, ...]) -> dict[str, Call]:
     """Return the calls by name; those that answer from one passage of two by the passage's hash."""
     question = candidate.question
-    template = localised("answer-from-passages", question)
+    template = localise("answer-from-passages", question)
     sources = {"all": documents} | ({each: (each,) for each in documents} if len(documents) > 1 else {})
     slots = {"question": question}
     return {
@@ -193,8 +194,8 @@ def _make_checking_calls(candidate: Candidate, documents: tuple[str, ...]) -> di
             name: Write(template=template, decoding=_ANSWERING, slots=slots, documents=source)
             for name, source in sources.items()
         },
-        "guess": Write(template=localised("short-answer", question), decoding=_ANSWERING, slots=slots),
-        "standalone": Judge(rubric=localised("standalone", question), question=question, decoding=_LABELLING),
+        "guess": Write(template=localise("short-answer", question), decoding=_ANSWERING, slots=slots),
+        "standalone": Judge(rubric=localise("standalone", question), question=question, decoding=_LABELLING),
         "search": Retrieve(question=question, index="sparse", k=SEARCHED),
     }
 
@@ -224,7 +225,7 @@ def _list_numbers(words: Sequence[str]) -> list[str]:
 
 
 def _contains_answer(text: str, answer: str) -> bool:
-    """Tell whether the words of the answer stand in the text, one behind the other."""
+    """Return whether the words of the answer occur in the text one after the other."""
     return contains_words(normalise_words(answer), normalise_words(text))
 
 

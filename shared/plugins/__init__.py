@@ -1,2 +1,2 @@
-"""Plug-ins: distributions with entry points. They are found without an import, tried in a process of their own, then
+"""Plug-ins: distributions with entry points. They are found without an import, tried in their own process, then
 used."""

@@ -1,4 +1,4 @@
-"""The catalogue of plug-ins: what is installed, its files, and the hash of its code."""
+"""The catalogue of plug-ins: installed plug-ins, their files, and the hash of their code."""
 
 import hashlib
 import importlib.util
@@ -33,31 +33,31 @@ class UnusableFiles(ValueError):
 
 
 def read_texts(distribution: Distribution, value: str) -> Texts:
-    """Read the files of the top-level package or module that an entry point's `value` names, as they are on disk now.
+    """Read the files of the top-level package or module that an entry point's `value` names, from disk.
 
     Raises:
-        UnusableFiles: there is none, or a file of it lies outside the distribution's folder.
+        UnusableFiles: it does not exist, or one of its files is outside the distribution's folder.
     """
     top = value.partition(":")[0].partition(".")[0]
     if top in sys.stdlib_module_names:
-        raise UnusableFiles(f"its entry point names `{top}`, which is a module of Python: name a module of its own")
+        raise UnusableFiles(f"its entry point names `{top}`, which is a module of Python: use another module name")
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError, AttributeError) as error:
         raise UnusableFiles(f"its module `{top}` cannot be looked up: {error}") from error
     if spec is None:
-        raise UnusableFiles(f"its module `{top}` is not there; install it again")
+        raise UnusableFiles(f"its module `{top}` is missing; install the package again")
     if spec.origin is None or not Path(spec.origin).is_file():
         raise UnusableFiles(f"its package `{top}` has no __init__.py: add one, so that its files can be found")
     where = Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
     home = _editable_folder(distribution) or Path(str(distribution.locate_file(""))).resolve()
     if not where.resolve().is_relative_to(home):
-        raise UnusableFiles(f"its module `{top}` is {where}, outside its folder {home}: keep all of it there")
+        raise UnusableFiles(f"its module `{top}` is {where}, outside its folder {home}: keep all files in that folder")
     recorded = {file.parts[0] for file in distribution.files or () if file.suffix == ".py"}
     own = recorded and not _editable_folder(distribution)
     is_ours = where.resolve().parent == Path(__file__).resolve().parents[2] and where.name in OURS
     if is_ours or (own and top not in recorded and f"{top}.py" not in recorded):
-        raise UnusableFiles(f"its module `{top}` is part of another distribution: name a module of its own")
+        raise UnusableFiles(f"its module `{top}` is part of another distribution: use another module name")
     files = [where] if where.is_file() else list(_list_inside(where))
     return {file.relative_to(where.parent).as_posix(): _read_text(file) for file in sorted(files)}
 
@@ -107,7 +107,7 @@ Shipped = Mapping[Kind, Collection[str]]
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """An entry point as it is installed now."""
+    """An installed entry point."""
 
     kind: Kind
     name: str

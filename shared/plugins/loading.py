@@ -42,7 +42,7 @@ class UnusableFile(ValueError):
 
 
 def find_in_folder(kind: Kind, folder: Path | None, shipped: Collection[str]) -> list[Plugin]:
-    """Find every file of the folder with the kind's suffix, sorted by name; the state says what is wrong with one."""
+    """Find every file of the folder with the kind's suffix, sorted by name; the state reports unusable ones."""
     if folder is None:
         return []
     try:
@@ -84,7 +84,7 @@ def _read_file(folder: Path, name: str) -> str:
     if not file.is_relative_to(folder.resolve()):
         raise UnusableFile(f"leads to {file}, outside its folder: copy the file into it")
     if not file.is_file():
-        raise UnusableFile("is no file")
+        raise UnusableFile("is not a file: remove it")
     with file.open("rb") as opened:
         content = opened.read(LONGEST + 1)
     if len(content) > LONGEST:
@@ -98,7 +98,7 @@ def _read_file(folder: Path, name: str) -> str:
 def _check(kind: Kind, stem: str, text: str) -> None:
     if kind is Kind.RUBRIC:
         if not text.strip():
-            raise UnusableFile("is empty: write what a right answer needs")
+            raise UnusableFile("is empty: describe a right answer")
         return
     if (found := read_template(text)).id != stem:
         raise UnusableFile(f"says `id = {found.id!r}`: use the name of the file")
@@ -108,7 +108,7 @@ def read_template(text: str) -> Template:
     """Read the template in a file.
 
     Raises:
-        UnusableFile: it is none, or uses a placeholder that it does not declare.
+        UnusableFile: it is not a template, or uses a placeholder that it does not declare.
     """
     try:
         return msgspec.convert(tomllib.loads(text), Template)
@@ -116,9 +116,9 @@ def read_template(text: str) -> Template:
         raise UnusableFile(f"is not a template: {error}; see shared/rag/templates/cot.toml for an example") from error
 
 
-# Try to import a plug-in in a process of its own, which is killed when it takes too long.
+# Try to import a plug-in in its own process, which is killed when it takes too long.
 #
-# What an import does cannot be undone, and what hangs in it cannot be stopped: no service imports a plug-in that has
+# An import cannot be undone, and code that hangs in it cannot be stopped: no service imports a plug-in that has
 # not passed here.
 
 PROGRAM = "shared.runtime.plugin_trial"
@@ -153,9 +153,9 @@ def try_all(plugins: Iterable[Plugin], limit_s: float) -> list[TrialResult]:
 
 def _try(plugin: Plugin, limit_s: float) -> TrialResult:
     words = [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), plugin.kind.value, plugin.name, plugin.value]
-    # A file instead of a pipe: what the import forks may hold a pipe open for ever.
+    # A file instead of a pipe: a process that the import forks may hold a pipe open for ever.
     with tempfile.TemporaryFile() as said:
-        # What it prints is its own business, and its session is killed whole.
+        # Its output is ignored, and its whole session is killed.
         child = subprocess.Popen(  # noqa: S603 - the name of an entry point, which is an identifier
             words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -176,7 +176,7 @@ def _read_verdict(said: IO[bytes], status: int) -> TrialResult:
     try:
         verdict = msgspec.json.decode(said.read(LONGEST), type=TrialResult)
     except ValueError:
-        detail = f"its import ended the process with status {status}: a module must not end what imports it"
+        detail = f"its import ended the process with status {status}: a module must not exit on import"
         return TrialResult(state=State.FAILED, detail=detail)
     words = "".join(char if char.isprintable() else " " for char in redact(verdict.detail))
     return msgspec.structs.replace(verdict, detail=words[:LONGEST_DETAIL])
@@ -184,7 +184,7 @@ def _read_verdict(said: IO[bytes], status: int) -> TrialResult:
 
 # The plug-ins of this process: found and tried once at its start, and those that replays need imported.
 #
-# A process keeps what it has imported. What is installed, upgraded or uninstalled later is known after a restart.
+# A process keeps its imports. Plug-ins that are installed, upgraded or uninstalled later count after a restart.
 
 REPLAYED = (Kind.PIPELINE, Kind.GRADER, Kind.METRIC, Kind.TEMPLATE, Kind.RUBRIC)
 """Kinds that a process needs to advance samples."""
@@ -225,7 +225,7 @@ def encode_usable_pins() -> str:
 
 
 def explain_unusable(kind: Kind, name: str) -> str | None:
-    """Return why the plug-in of this name cannot be used, as a sentence; None if there is no such plug-in."""
+    """Return why the plug-in of this name cannot be used, as a sentence; None if the plug-in does not exist."""
     found = _find_loaded(kind, name)
     if found is None or found.state is State.READY:
         return None
@@ -233,7 +233,7 @@ def explain_unusable(kind: Kind, name: str) -> str | None:
 
 
 def get_usable(kind: Kind, name: str) -> Plugin | None:
-    """Return the plug-in of this name; None if there is none that can be used."""
+    """Return the plug-in of this name; None if no usable one exists."""
     found = _find_loaded(kind, name)
     return found if found is not None and found.state is State.READY else None
 
@@ -252,7 +252,7 @@ def explain_absence(pin: PluginPin) -> str | None:
     here = _find_loaded(pin.kind, pin.name)
     back = f"install {pin.distribution} {pin.version} again, then restart the stack; or cancel the job"
     if pin.kind in FILES:
-        back = f"put the file back as it was in `{pin.distribution}`, then restart the stack; or cancel the job"
+        back = f"restore the file from `{pin.distribution}`, then restart the stack; or cancel the job"
     if here is None:
         return f"it is not installed: {back}"
     if here.pin != pin:
@@ -261,7 +261,7 @@ def explain_absence(pin: PluginPin) -> str | None:
 
 
 def find(settings: Plugins) -> list[Plugin]:
-    """Find what is installed now, and what the configured folders hold."""
+    """Find the installed plug-ins, and the files in the configured folders."""
     return [
         *find_plugins(list_shipped_names()),
         *find_in_folder(Kind.TEMPLATE, settings.templates, list_packaged_ids()),
@@ -303,7 +303,7 @@ def import_plugin(plugin: Plugin) -> Any:
 
 
 def _adopt(plugin: Plugin) -> Plugin:
-    """Register the plug-in if it can be used. A grader is not imported: it runs in processes of its own."""
+    """Register the plug-in if it can be used. A grader is not imported: it runs in separate processes."""
     if plugin.kind not in REPLAYED or plugin.state is not State.READY:
         return plugin
     try:
@@ -321,7 +321,7 @@ def _adopt(plugin: Plugin) -> Plugin:
             prompts.adopt(read_template(*plugin.texts.values()))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything, and the others go on
+    except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything, and the others continue
         return plugin.with_state(State.FAILED, f"{type(error).__name__}: {error}")
     return plugin
 
@@ -339,7 +339,7 @@ def _texts_now(plugin: Plugin) -> Texts:
 
 
 def list_present(settings: Plugins) -> list[Plugin]:
-    """Return what is installed now, and what this process has beside it, each with its state."""
+    """Return the installed plug-ins and those that this process has imported, each with its state."""
     before = {(each.kind, each.name): each for each in _loaded.plugins}
     now = try_plugins(find(settings), settings.import_s, list(Kind))
     present = {(each.kind, each.name) for each in now}
@@ -366,7 +366,7 @@ def open_plugin(kind: Kind, name: str) -> tuple[Plugin, Any]:
     """Return the plug-in and the object of its entry point, which is imported once per process, after a trial.
 
     Raises:
-        Unavailable: there is none, or it cannot be used; the message says why.
+        Unavailable: it does not exist or cannot be used; the message has the reason.
     """
     plugin = find_usable(kind, name)
     try:
@@ -382,10 +382,10 @@ HINT = "mathrag plugin list"
 
 @cache
 def find_usable(kind: Kind, name: str) -> Plugin:
-    """Return the plug-in as it was first found, which is the version that this process runs.
+    """Return the plug-in in the version that this process first found and runs.
 
     Raises:
-        Unavailable: as `open_plugin`; what is not usable is looked for again the next time.
+        Unavailable: as `open_plugin`; an unusable plug-in is looked up again the next time.
     """
     settings = load().plugins
     installed = [each for each in find(settings) if (each.kind, each.name) == (kind, name)]

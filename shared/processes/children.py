@@ -48,7 +48,7 @@ class ChildPool:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`module` is what a child runs and must call `child_process.serve`; `name` stands for it in failures.
+        """`module` is what a child runs and must call `child_process.serve`; `name` names it in failures.
 
         `arguments` are appended to its command line. It inherits the environment unless one is given.
         """
@@ -234,9 +234,9 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def leave_network() -> None:
-    """Move this process, which has one thread, where there is no network, and let it gain no rights (on Linux only).
+    """Move this single-threaded process into a namespace without network, and let it gain no rights (on Linux only).
 
-    A kernel that does not permit the first leaves the network as it is. The kernel forgets what `die_with` asked.
+    A kernel that does not permit the first keeps the network. The kernel forgets what `die_with` asked.
     """
     if _libc is not None:
         _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -26,7 +26,7 @@ def load(value: str, distribution: str, expected: str) -> Callable[[dict[str, An
     """Import the grader and return the function that grades a request.
 
     Raises:
-        SystemExit: the plug-in's files have changed; what is imported must be what its calls are keyed by.
+        SystemExit: the plug-in's files have changed; the imported code must be the one in the keys of its calls.
     """
     found = code_hash(read_texts(metadata.distribution(distribution), value))
     if found != expected:
@@ -52,10 +52,10 @@ def _mark(grader: Grader, answer: str, gold: str, rules: Rules) -> Graded | Mark
     assert grader.mark is not None  # noqa: S101 - its trial has seen to it
     verdict: object = grader.mark(answer, gold, rules)
     if not isinstance(verdict, Graded | Marked):
-        raise TypeError(f"it must return `Marked`, and has returned {type(verdict).__name__}")
+        raise TypeError(f"it must return `Marked`, not {type(verdict).__name__}")
     score = verdict.score
     if score is not None and not (math.isfinite(score) and 0 <= score <= grader.most):
-        raise ValueError(f"its score must be from 0 to {grader.most:g}, and is {score}")
+        raise ValueError(f"its score must be from 0 to {grader.most:g}, not {score}")
     return msgspec.convert(msgspec.to_builtins(verdict), Graded | Marked)
 
 

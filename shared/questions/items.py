@@ -17,7 +17,7 @@ from mathrag.messages import format_count
 from shared import canonical
 from shared.calls import MAX_QUESTION, Expected
 from shared.replies import TEMPORAL, Miner, Rule, Term
-from shared.rules.graph import Graph, phrase, shown, written
+from shared.rules.graph import Graph, format_name, format_time, phrase
 from shared.samples import DatasetItem, FactQuery, Lead, Phrase, TimeUnit
 
 
@@ -146,7 +146,7 @@ class BodySearch:
         if len(held) == len(self._body):
             yield [fact.number for fact in held.values()]
             return
-        # Go on with the atom that has fewest facts; there are none if no further atom has a bound term.
+        # Continue with the atom that has fewest facts; stop if no further atom has a bound term.
         left = [place for place in range(len(self._body)) if place not in held]
         found = [(place, self._candidates(self._body[place], bound)) for place in left]
         known = [(place, facts) for place, facts in found if facts is not None]
@@ -175,7 +175,7 @@ class BodySearch:
         )
 
 
-# Counts of what a question set contains and of what was left out.
+# Counts of the items in a question set, and of those left out.
 
 
 class LeftOut(msgspec.Struct, kw_only=True):
@@ -227,7 +227,7 @@ class HeldOut(NamedTuple):
     """Held-out facts that can be asked about, and counts of those that cannot."""
 
     facts: Numbers
-    """(facts, 4): subject, relation, object and time; the time is 0 if there is none."""
+    """(facts, 4): subject, relation, object and time; the time is 0 without times."""
     strangers: list[str]
     """Entities that the graph lacks; their numbers follow the graph's."""
     known: int
@@ -257,7 +257,7 @@ def number(held_out: Graph, graph: Graph, names: GraphNumbers) -> HeldOut:
 
 
 def rows_of(graph: Graph) -> Numbers:
-    """Return an array (facts, 4) of subject, relation, object and time; the time is 0 if there is none."""
+    """Return an array (facts, 4) of subject, relation, object and time; the time is 0 without times."""
     times = np.zeros(len(graph.triples), np.int64) if graph.times is None else graph.times
     return np.column_stack((graph.triples, times))
 
@@ -470,7 +470,7 @@ class Wording(NamedTuple):
         form = template.object if side == "object" else template.subject
         if self.unit is not None and "{time}" not in form:
             form = TIMES[self.unit] + form
-        slots = {"subject": shown(entity), "object": shown(entity), "time": time or ""}
+        slots = {"subject": format_name(entity), "object": format_name(entity), "time": time or ""}
         return SLOT.sub(lambda found: slots.get(found[1], found[0]), form)
 
 
@@ -526,7 +526,7 @@ class QuestionSet:
         """Yield up to `Choice.limit` items in the order in which they are drawn; a lower limit yields a prefix.
 
         Raises:
-            Invalid: at the end, if there was no item.
+            Invalid: at the end, without any item.
         """
         pool = pool_of(self._held_out, self._choice.sides, len(self._graph.entities))
         self.counts.available = pool.size
@@ -561,7 +561,7 @@ class QuestionSet:
     def _item(self, question: Question) -> DatasetItem | None:
         """Make the item; None if the question is left out, which is counted."""
         relation, name = self._graph.relations[question.relation], self._name(question.entity)
-        time = None if self._wording.unit is None else written(question.time, self._wording.unit)
+        time = None if self._wording.unit is None else format_time(question.time, self._wording.unit)
         text = self._wording.question(relation, question.side, name, time)
         # The held-out facts' answers by name, then those that only the graph gives, of which at most `ANSWERS` + 1
         # are read.
@@ -579,7 +579,7 @@ class QuestionSet:
         leads, documents = self._find_leads_and_documents(question, answers)
         self._count(question, answers, leads, documents)
         # Spell the answers as documents do; the grader `set` takes all of them as one text, an answer a line.
-        spelled = [*dict.fromkeys(shown(self._name(answer)) for answer in answers)]
+        spelled = [*dict.fromkeys(format_name(self._name(answer)) for answer in answers)]
         gold, *others = ["\n".join(spelled)] if self._choice.grader == "set" else spelled
         prefix = f"{relation[:LABEL]}/{question.side}"
         self._numbers[prefix] += 1

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from shared.questions.items import ALWAYS, names_of
 from shared.rag.prompts import render, template
 from shared.replies import Atom, Document, Rule, Term
-from shared.rules.graph import Graph, shown
+from shared.rules.graph import Graph, format_name
 from shared.samples import FactQuery, Lead
 
 # Draw hard negatives: facts of a question's entity or relation that are not among its oracle documents.
@@ -30,7 +30,7 @@ class Neighbours:
     def draw(self, query: FactQuery, before: int, oracle: Collection[str], rng: np.random.Generator) -> list[str]:
         """Draw up to `MOST` ids of facts before a time that are not among `oracle`.
 
-        Half of them are of the query's entity, if it has so many, and the others of its relation.
+        Half of them are of the query's entity, if it has enough, and the others of its relation.
         """
         subjects, relations, objects = self._columns
         entity, relation = self._names.entities.get(query.entity), self._names.relations.get(query.relation)
@@ -95,7 +95,7 @@ Bound = Mapping[int, str]
 def evidence(rule: Rule, query: FactQuery, answers: Collection[str], facts: Sequence[Told]) -> Evidence | None:
     """Find the first body among `facts` that leads from the entity of the query to one of `answers`.
 
-    None if there is no whole body, or the body is longer than `LONGEST`.
+    None without a whole body, or if the body is longer than `LONGEST`.
     """
     ends = (rule.head.subject, rule.head.object)
     known, asked_side = ends if query.side == "object" else ends[::-1]
@@ -234,7 +234,7 @@ def _choose_example(question: TrainingQuestion, known: Known) -> _Example | None
 def _follow_lead(lead: Lead, question: TrainingQuestion, known: Known) -> tuple[str, list[str], str] | None:
     """Return the answer, the texts of one body of the lead, and the text that names the answer."""
     facts = {each: known.fact(each) for each in lead.documents if each in known.texts}
-    names = {shown(name): name for fact in facts.values() for name in (fact.subject, fact.object)}
+    names = {format_name(name): name for fact in facts.values() for name in (fact.subject, fact.object)}
     answers = {names[gold]: gold for whole in question.golds for gold in whole.split("\n") if gold in names}
     found = evidence(known.rules[lead.rule], question.query, answers, list(facts.values()))
     if found is None:

@@ -16,7 +16,7 @@ import msgspec
 from shared import canonical
 from shared.calls import Call, Decoding, Judge, Write, Yielded
 from shared.params import MetricsParams
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.text import CJK, split_sentences
 from shared.replies import Failure, Generated, Rated, Reply
 from shared.samples import Control, ControlScore, Item, JudgedPart, Library, MetricScore
@@ -29,7 +29,7 @@ MetricSteps = Generator[list[Call], list[Reply], Scores]
 
 
 class MeasuredAnswer(NamedTuple):
-    """What metrics read of a sample."""
+    """The data of a sample that metrics read."""
 
     item: Item
     reply: str
@@ -53,7 +53,7 @@ class MeasuredAnswer(NamedTuple):
 
     @property
     def source(self) -> tuple[str, ...] | str:
-        """Return what the generator saw: hashes of documents, or a text."""
+        """Return the context of the generator: hashes of documents, or a text."""
         return self.passage or self.context
 
 
@@ -84,7 +84,7 @@ _adopted: dict[str, Metric] = {}
 
 
 def find_metric(name: str) -> Metric | None:
-    """Return the metric called `name`; None if there is none."""
+    """Return the metric called `name`; None if it does not exist."""
     return METRICS.get(name) or _adopted.get(name)
 
 
@@ -92,7 +92,7 @@ def get_metric(name: str) -> Metric:
     """Return the metric called `name`.
 
     Raises:
-        LookupError: there is none; the message lists those that exist.
+        LookupError: it does not exist; the message lists those that exist.
     """
     found = find_metric(name)
     if found is None:
@@ -217,7 +217,7 @@ def _run_side_by_side(steps: Mapping[tuple[str, str], MetricSteps]) -> Generator
 
 
 def _check_scores(name: str, returned: Any) -> Scores:
-    """Return the scores of a metric, which may be a plug-in's; "" is a control of ours."""
+    """Return the scores of a metric, which may be a plug-in's; "" is one of the controls."""
     expected = get_metric(name).scores if name else ("copied",)
     if not isinstance(returned, dict) or {*returned} != {*expected}:
         raise TypeError(f"metric {name!r} has to return a dictionary with {', '.join(expected)}")
@@ -246,8 +246,8 @@ class Unit(NamedTuple):
 
 
 def ask_support(answer: MeasuredAnswer, unit: Unit, source: Sequence[str] | str) -> Call:
-    """Ask whether the source, documents by hash or a text, says what the unit says (3), or something else (1)."""
-    template = localised("support", answer.item.question)
+    """Ask whether the source (documents by hash, or a text) supports the unit (3), or contradicts it (1)."""
+    template = localise("support", answer.item.question)
     slots = {"sentence": unit.text}
     if unit.before:
         slots["before"] = f"{'前一句：' if template == 'support-zh' else 'Sentence before: '}{unit.before}\n"
@@ -259,7 +259,7 @@ def ask_support(answer: MeasuredAnswer, unit: Unit, source: Sequence[str] | str)
 
 def ask_sufficient(answer: MeasuredAnswer) -> Call:
     """Ask whether the documents alone answer the question (3)."""
-    template = localised("sufficient", answer.item.question)
+    template = localise("sufficient", answer.item.question)
     if isinstance(answer.source, str):
         return _ask(answer, template, {"documents": f"{answer.source}\n\n"})
     return _ask(answer, template, {}, answer.source)
@@ -267,12 +267,12 @@ def ask_sufficient(answer: MeasuredAnswer) -> Call:
 
 def ask_addresses(answer: MeasuredAnswer) -> Call:
     """Ask whether the reply declines to answer (1), or answers something else (2), a part (3) or all (4)."""
-    return _ask(answer, localised("addresses", answer.item.question), {"reply": answer.reply})
+    return _ask(answer, localise("addresses", answer.item.question), {"reply": answer.reply})
 
 
 def ask_rating(answer: MeasuredAnswer, document: str) -> Call:
     """Ask how much a document helps to answer the question, from 1 to 5: the call of `crag` and of the critic."""
-    return Judge(rubric=localised("relevance", answer.item.question), document=document, question=answer.item.question)
+    return Judge(rubric=localise("relevance", answer.item.question), document=document, question=answer.item.question)
 
 
 def _ask(answer: MeasuredAnswer, template: str, slots: dict[str, str], documents: tuple[str, ...] = ()) -> Call:
@@ -292,7 +292,7 @@ def read_label(reply: Reply, text: str) -> JudgedPart:
     return JudgedPart(text=text, failure=reply.kind.value if isinstance(reply, Failure) else "unparsed")
 
 
-# What a reply is split into. Questions and headings claim nothing.
+# Split a reply into units. Questions and headings are left out, because they claim nothing.
 
 TOO_LONG = "too_long"
 # Possessive repetitions, so that a reply of 100,000 equal characters takes no longer than any other.
@@ -303,7 +303,7 @@ _BARE = re.compile(
     r"\W*+",
     re.IGNORECASE,
 )
-"""Numbers of items and words that stand before an answer."""
+"""Numbers of list items, and words before an answer."""
 _QUESTION = re.compile(r"[?？][\"'”’)\]\s]*\Z")
 _CLAIM = re.compile(r"^[ \t]*+\d{1,3}[.)、．][ \t]*+(\S.*)$", re.MULTILINE)
 CLAIMS_TOKENS = 1024
@@ -332,7 +332,7 @@ def _find_units(answer: MeasuredAnswer) -> Generator[list[Call], list[Reply], li
         question = answer.item.question
         slots = {"question": question, "reply": answer.reply}
         decoding = Decoding(temperature=0.0, max_tokens=CLAIMS_TOKENS)
-        [reply] = yield [Write(template=localised("claims", question), decoding=decoding, slots=slots)]
+        [reply] = yield [Write(template=localise("claims", question), decoding=decoding, slots=slots)]
         if not isinstance(reply, Generated):
             return reply.kind.value if isinstance(reply, Failure) else "unparsed"
         if reply.truncated:
@@ -347,7 +347,7 @@ def _find_units(answer: MeasuredAnswer) -> Generator[list[Call], list[Reply], li
 
 
 def _share(parts: Sequence[JudgedPart], holds: Sequence[bool | None]) -> MetricScore:
-    """Return the share of `holds` that is true, or its bounds; `parts` are what was labelled."""
+    """Return the share of `holds` that is true, or its bounds; `parts` are the labelled texts."""
     low, high = (sum(each is not False if best else each is True for each in holds) for best in (False, True))
     if low == high:
         return MetricScore(value=low / len(holds), parts=tuple(parts))
@@ -414,7 +414,7 @@ def _judge_alone(
 
 
 def _measure_faithfulness(answer: MeasuredAnswer) -> MetricSteps:
-    """Does the reply say only what the documents say? The share of its sentences that they support (as ragas).
+    """Does the reply stay within the documents? The share of its sentences that they support (as ragas).
 
     A reply that declines to answer has no score. If the search found no documents, the score is 0, since nothing
     supports the reply.
@@ -440,7 +440,7 @@ def _measure_faithfulness(answer: MeasuredAnswer) -> MetricSteps:
         parts = yield from _judge_alone(answer, units, answer.source, replies)
         score = _share(parts, [_holds(part, SUPPORTED) for part in parts])
     if addressed.label is None:
-        # It may have declined, so that there may be no score at all.
+        # The generator may have declined to answer, so the score may be missing.
         low, high = (score.value, score.value) if score.value is not None else (score.low, score.high)
         score = MetricScore(failures=_count_failures([addressed, *parts]), low=low, high=high, parts=score.parts)
     return {"faithfulness": score}
@@ -452,7 +452,7 @@ def _rate_documents(answer: MeasuredAnswer) -> Generator[list[Call], list[Reply]
 
 
 def _measure_context_relevance(answer: MeasuredAnswer) -> MetricSteps:
-    """How much of what was shown helps? The mean of the documents' ratings R, each as (R - 1) / 4."""
+    """How useful are the documents in the prompt? The mean of the documents' ratings R, each as (R - 1) / 4."""
     if not answer.context:
         return {"context_relevance": MetricScore(not_applicable=NO_DOCUMENTS)}
     parts = yield from _rate_documents(answer)
@@ -465,7 +465,7 @@ def _measure_context_relevance(answer: MeasuredAnswer) -> MetricSteps:
 
 
 def _measure_context_precision(answer: MeasuredAnswer) -> MetricSteps:
-    """Does what helps come first? Average precision of the documents in prompt order, relevant from rating 4 on.
+    """Do useful documents come first? Average precision of the documents in prompt order, relevant from rating 4 on.
 
     0 if none is relevant. With a missing rating it may be anything, as one more relevant document may lower it.
     """
@@ -481,7 +481,7 @@ def _measure_context_precision(answer: MeasuredAnswer) -> MetricSteps:
 
 
 def _measure_context_sufficiency(answer: MeasuredAnswer) -> MetricSteps:
-    """Do the documents alone answer the question? 1 or 0; 0 if there are none (Joren et al. 2024)."""
+    """Do the documents alone answer the question? 1 or 0; 0 without documents (Joren et al. 2024)."""
     if not answer.source:
         score = MetricScore(value=0.0) if answer.searched else MetricScore(not_applicable=NO_SEARCH)
         return {"context_sufficiency": score}
@@ -491,7 +491,7 @@ def _measure_context_sufficiency(answer: MeasuredAnswer) -> MetricSteps:
 
 
 def _measure_answer_relevance(answer: MeasuredAnswer) -> MetricSteps:
-    """Does the reply answer what was asked? 1 for all of it, 0.5 for a part, else 0; truth does not matter.
+    """Does the reply answer the question? 1 for all of it, 0.5 for a part, else 0; truth does not matter.
 
     `declined` is 1 for a reply that declines to answer, and for a question that the pipeline refused.
     """
@@ -590,7 +590,7 @@ def _others(unit: _CitedUnit, number: int) -> tuple[int, ...]:
 
 
 def _measure_citation_recall(answer: MeasuredAnswer) -> MetricSteps:
-    """Is each sentence backed by what it cites? The share of sentences that the cited documents support together."""
+    """Do the citations support the reply? The share of sentences that the cited documents support together."""
     scores = yield from _judge_citations(answer)
     return {"citation_recall": scores["citation_recall"]}
 

@@ -81,7 +81,7 @@ def write(
 ) -> Generator[Yielded, Any, GeneratedReplies]:
     """Generate replies to prompts over `documents`, best first, leaving out those that do not fit.
 
-    A document is left out if every prompt was refused for its length; without any, the replies are what they are.
+    A document is left out if every prompt was refused for its length. Without documents, the failures are returned.
     """
     left, dropped = tuple(documents), list[Decision]()
     while True:
@@ -131,7 +131,7 @@ def compress(question: str, documents: Sequence[str], library: Library, params: 
     """Keep the most important sentences of the documents: `params.ratio` of their tokens, and `params.tokens` in all.
 
     A document's problem is shown with the first sentence that is kept of it, and counts among the tokens. The one most
-    important sentence that fits stays whatever the ratio. A ratio of 1 and enough tokens change nothing; otherwise
+    important sentence that fits stays regardless of the ratio. A ratio of 1 and enough tokens change nothing; otherwise
     sentences that repeat an earlier one go first.
     """
     whole = [library[document] for document in documents]
@@ -224,11 +224,11 @@ class Ranking(NamedTuple):
     """Documents sorted by their relevance."""
 
     order: tuple[str, ...]
-    """All documents, the most relevant first; as they came where nobody could score them."""
+    """All documents, the most relevant first; in their original order if they could not be scored."""
     kept: tuple[str, ...]
     """Those of them that may enter the prompt."""
     relevance: dict[str, float]
-    """Probabilities by document; empty where nobody could score them."""
+    """Probabilities by document; empty if they could not be scored."""
     decisions: tuple[Decision, ...]
     refusal: str | None = None
     """Why the question is not to be answered."""
@@ -240,7 +240,7 @@ class FloorResult(NamedTuple):
     rated: tuple[str, ...]
     """Documents to be rated, in their order."""
     relevance: dict[str, float]
-    """Probabilities by document; empty where nobody could score them, or was asked."""
+    """Probabilities by document; empty if they could not be scored, or scores were not requested."""
     decisions: tuple[Decision, ...]
 
 
@@ -370,7 +370,7 @@ def finish(
     kept, relevance = ranking.kept, ranking.relevance
     if vague and relevance:
         # Keep documents that reach the threshold: for a vague question the best may well be noise (003).
-        # Where nobody could score, there is nothing to tell noise by, and all stay.
+        # Without scores, noise cannot be detected, so all documents stay.
         kept = tuple(document for document in kept if relevance[document] >= params.rerank.threshold)
     show = partial(compress_context, question, library=library, params=params.compress)
     return (yield from answer(question, kept[: params.context_size], trace, show))

@@ -16,7 +16,7 @@ from shared.params import CragParams, Limits, Params
 from shared.rag.answering import PromptDocuments, ask_for_relevance
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import measure_diversity
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.provenance import FoundLists, make_candidate, make_searches, note_search
 from shared.rag.retrieval import ORIGINAL, RecallPath
 from shared.rag.rewriting import ask_for_keywords, read_keywords, read_rewrite, rewrite, rewrite_again
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Evaluator = Literal["reranker", "judge", "similarity"]
 Score = float | Failure | None
-"""None, a failure and NaN: nobody knows, which is not irrelevance."""
+"""None, a failure and NaN: relevance is unknown, which differs from irrelevance."""
 
 
 class ListAction(StrEnum):
@@ -59,7 +59,7 @@ class Thresholds(NamedTuple):
 
 
 UNKNOWN = Thresholds(None, None)
-"""Whatever the scores are, the list is ambiguous."""
+"""The list is ambiguous regardless of its scores."""
 THRESHOLDS: Mapping[Evaluator, Thresholds] = {
     # 3 of 5 is enough: chosen on problem worlds, where questions in Chinese seldom get more. 1 of 5 is "not at all".
     "judge": Thresholds(0.5, 0.25),
@@ -163,7 +163,7 @@ def decide_action(scores: Sequence[Score], limits: Thresholds) -> ListAction:
 
 
 def needs_refinement(found: ListAction, diversity: float, params: CragParams) -> bool:
-    """Return whether to search again: always if incorrect; if ambiguous, when the documents are too alike (001)."""
+    """Return whether to search again: always if incorrect; if ambiguous, when the documents are too similar (001)."""
     return found is ListAction.INCORRECT or (found is ListAction.AMBIGUOUS and diversity < params.diversity)
 
 
@@ -172,8 +172,8 @@ def make_evaluation(
 ) -> CragEvaluation:
     """Make an evaluation with its thresholds; the scores of similarity come from the dense lists.
 
-    Where every document's evaluation failed, similarity stands in, which asks nobody, with the default thresholds of
-    the corpus's embedder (seed document 001: "evaluation failed: default thresholds").
+    Where every document's evaluation failed, similarity takes its place, which needs no call, with the default
+    thresholds of the corpus's embedder (seed document 001: "evaluation failed: default thresholds").
     """
     # A judge's rating only tells relevant documents from others: ordered by it, more answers were wrong in the problem
     # worlds on which defaults were chosen. Similarity orders nothing, as measured on Cranfield.
@@ -365,7 +365,7 @@ def _evaluate(pool: DocumentPool, params: Params) -> Part:
         return pool
     if params.crag.evaluator == "reranker":
         return pool.add_scores((yield from ask_for_relevance(pool.question, new, params.rerank.by)))
-    rubric = localised("relevance", pool.question)
+    rubric = localise("relevance", pool.question)
     replies = yield [Judge(rubric=rubric, document=document, question=pool.question) for document in new]
     ratings = (reply if isinstance(reply, Failure) else reply.quality for reply in replies)
     return pool.add_scores(dict(zip(new, ratings, strict=True)))
@@ -416,10 +416,10 @@ def _search_fallback(found: DocumentPool, params: Params, library: Library) -> P
 Mode = Literal["selection", "fixed", "excerption"]
 WINDOW = 50
 TAIL = 10
-"""Words at the end that are too few for a window of their own."""
+"""Words at the end that are too few for their own window."""
 GROUP = 3
 SHORT_SENTENCE = 5
-"""A sentence of at most so many words belongs to the one before."""
+"""Maximum number of words of a sentence that is joined to the one before."""
 SHORT_STRIP = 4
 """A strip of fewer words scores worst."""
 WORST = -1.0
@@ -499,7 +499,7 @@ def _mask_formulas(text: str) -> str:
     return "".join(parts)
 
 
-# Choose what the generator is shown after correction: the relevant strips of both corpora.
+# Choose the context after correction: the relevant strips of both corpora.
 
 TOP = 6
 """Strips that stay of documents that are cut (Yan et al. 2024, appendix B.3)."""
@@ -536,7 +536,7 @@ class Knowledge(NamedTuple):
 
 
 def merge_passages(internal: str, external: str) -> str:
-    """Join two kinds of knowledge as the authors' code shows them to the generator; one alone stands by itself."""
+    """Join two kinds of knowledge as in the prompts of the authors' code; one alone is returned unchanged."""
     if internal and external:
         return f"Knowledge1: {internal} [sep] Knowledge2: {external}"
     return internal or external

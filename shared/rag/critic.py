@@ -1,4 +1,5 @@
-"""Run the critic's decisions (seed document 004): after each page of documents, generate, go on, or rewrite the query.
+"""Run the critic's decisions (seed document 004): after each page of documents, generate, continue, or rewrite the
+query.
 
 Its mean is of one page, so that a single bad document blocks generation however many good ones there are; here enough
 relevant documents suffice (`critic.aggregate=mean` brings the document's rule back). Decision 27 lists the differences.
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from shared.calls import Judge, Write, Yielded
 from shared.params import CriticParams
-from shared.rag.prompts import Critique, localised, parse_critique
+from shared.rag.prompts import Critique, localise, parse_critique
 from shared.replies import Failure, Generated
 from shared.samples import Candidate, Decision
 
@@ -94,7 +95,7 @@ class Round(NamedTuple):
 def decide(round_: Round, params: CriticParams) -> RoundDecision:
     """Apply the decision table (004, section 3.2) in the order of its priorities.
 
-    A page without any document is rewritten at once, whatever `params.rewrite_from`: there is nothing to go on with.
+    An empty page is rewritten at once, regardless of `params.rewrite_from`.
     One whose ratings all failed says nothing about the query, which is kept.
     """
     score = round_.score(params.aggregate)
@@ -121,10 +122,10 @@ def rate_page(
         return [], []
     calls: list[Judge | Write]
     if params.reply == "rating":
-        rubric = localised("relevance-added", question) if accepted else localised("relevance", question)
+        rubric = localise("relevance-added", question) if accepted else localise("relevance", question)
         calls = [Judge(rubric=rubric, document=each.document, documents=accepted, question=question) for each in page]
     else:
-        template = localised("critic-added", question) if accepted else localised("critic", question)
+        template = localise("critic-added", question) if accepted else localise("critic", question)
         decoding, slots = params.decoding, {"question": question}
         calls = [
             Write(template=template, decoding=decoding, slots=slots, documents=(*accepted, each.document))

@@ -20,7 +20,7 @@ from shared.rag.text import ALIKE, CJK, Shingles, are_alike, extract_terms, make
 from shared.replies import Document
 from shared.samples import Decision, Library
 
-# Bring a problem into one spelling, whatever markup, characters or prompt it was written with.
+# Normalise a problem, independent of its markup, characters and prompt.
 #
 # TeX, Unicode and plain text write the same mathematics in many ways (`\frac{1}{2}`, `\dfrac12`, ½, 1/2). A text
 # becomes a list of tokens: words, numbers, signs and commands in lower case, without what is only formatting. What may
@@ -46,7 +46,7 @@ _SIGNS = {
         for code in (*range(0x391, 0x3A2), *range(0x3A3, 0x3AA), *range(0x3B1, 0x3CA))
     },
 }  # fmt: skip
-"""Characters as they are written in TeX or ASCII."""
+"""Spelling of characters in TeX or ASCII."""
 _PLAIN = frozenset({"<wide>", "<narrow>", "<noBreak>", "<compat>", "<font>", "<small>"})
 """Forms of characters that mean the same as their letter."""
 
@@ -59,7 +59,7 @@ _COMMANDS = r"""
     \_ \$ \( \) \[ \] \, \; \: \! \> \/ \- \& $ & ~ 、 。 ¿
 """
 _FORMATTING = frozenset((*_COMMANDS.split(), "\\ ", "\\"))
-"""Tokens that are left out; braces after them are, too."""
+"""Tokens that are left out; braces after them are as well."""
 _FUNCTIONS = """
     sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln exp lim max min sup inf gcd lcm det dim deg
     arg ker mod sqrt pi theta alpha beta gamma lambda
@@ -97,7 +97,7 @@ _UNUSUAL = re.compile(f"[^\x00-\x7f{CJK}{_GREEK}]+|(?<![{_GREEK}])[{_GREEK}]{{1,
 _INFIX = re.compile(r"\{((?:[^{}\\]|\\(?!(?:choose|over)(?![a-z])))*+)\\(choose|over)(?![a-z])([^{}]*+)\}")
 _INFIX_AS = {"choose": "binom", "over": "frac"}
 _ROOT = re.compile(r"(?<![\\a-z])sqrt ?(?:\(([^()]*+)\)|(\d+(?:\.\d+)?))")
-"""A root that is not in TeX: it covers a whole number, or what stands in parentheses."""
+"""A root that is not in TeX: it covers a whole number, or the text in parentheses."""
 _TOKEN = re.compile(
     rf"""
       [a-z]++(?![^\W\d_{CJK}])(?:(?<=[a-z]{{3}})(?:-(?=[a-z]{{3}})|!))?      # with the hyphen of "four-scoop"
@@ -143,7 +143,7 @@ _ORDER = re.compile(
 
 
 def list_tokens(text: str) -> tuple[str, ...]:
-    """Return words, numbers, signs and commands of a text in one spelling, without what is only formatting."""
+    """Return words, numbers, signs and commands of a text in one spelling, without formatting."""
     return _read(_write_plainly(text))
 
 
@@ -180,7 +180,7 @@ def _write_signs(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _write_sign(character: str) -> tuple[str, str]:
-    """Return "^" or "_" for a raised or lowered character, else "", and what stands for it."""
+    """Return "^" or "_" for a raised or lowered character, else "", and its plain form."""
     if character in _SIGNS:
         return "", _SIGNS[character]
     form = unicodedata.decomposition(character).partition(" ")[0]
@@ -238,7 +238,7 @@ class _BraceNormalizer:
 
     def __init__(self) -> None:
         self.output: list[str] = []
-        """What was read; an empty text is room for a brace that was not needed."""
+        """The text so far; an empty entry reserves the place of a brace that may be needed."""
         self._written = 0
         self._last = ""
         self._frames: list[_OpenGroup] = []
@@ -360,7 +360,7 @@ class _BraceNormalizer:
                 self._put(")")
 
     def _put_braces(self, frame: _OpenGroup) -> None:
-        """Put braces around what was written since the frame began, if it needs any; a raised prime is a prime."""
+        """Put braces around the text since the frame began, if it needs any; a raised prime is a prime."""
         inside = self.output[frame.place + 1 : frame.place + 8]
         if frame.command == "^" and set(inside) <= {"", "'"} and len(inside) == len(self.output) - frame.place - 1:
             self.output[frame.place - 1] = ""
@@ -395,7 +395,7 @@ class ComparableText(NamedTuple):
     form: str
     """Its tokens in one spelling, with blanks only before numbers: equal forms are the same text."""
     mathematics: tuple[str, ...]
-    """Tokens that are no words: numbers, operators, relations, commands, variables; and words for numbers."""
+    """Tokens other than words: numbers, operators, relations, commands, variables; and words for numbers."""
     shingles: Shingles
     """Of words, numbers and commands; of Chinese, Japanese and Korean texts of pairs of characters."""
 
@@ -403,7 +403,7 @@ class ComparableText(NamedTuple):
 def is_same_text(question: str, problem: str) -> bool:
     r"""Return whether both differ only in case, blanks, punctuation, spelling (`\dfrac12` is ½) and a prompt around.
 
-    A plain passage, which has no problem, is nobody's duplicate.
+    A plain passage, which has no problem, is never a duplicate.
     """
     form = make_comparable(question).form
     return bool(form) and form == make_comparable(problem).form
@@ -448,7 +448,7 @@ def is_left_out(rule: Duplicates, question: str, gold: str, document: Document) 
 
 
 def has_same_words(question: str, problem: str) -> bool:
-    """Return whether question and problem share four fifths of their shingles, whatever their numbers are.
+    """Return whether question and problem share four fifths of their shingles, regardless of their numbers.
 
     That was release 0.1's rule, which its jobs keep as `same-words`. A plain passage, without a problem, is never one.
     """

@@ -13,7 +13,7 @@ from shared.calls import Call
 from shared.params import FusionParams
 from shared.rag.text import TermWeights, cosine, extract_terms
 
-# Scores of one list made comparable with those of another: min-max, z-score, sigmoid, rank; or left as they are: raw.
+# Normalise the scores of a list, so that lists are comparable: min-max, z-score, sigmoid, rank, or raw (unchanged).
 #
 # Two questions that implementations answer differently (ranx gives 0 to every document of a constant list, seed
 # document 003 gives 0.5, llama_index 1; AutoRAG divides by zero) have one answer for the first four:
@@ -138,7 +138,7 @@ def rrf(lists: Sequence[Sequence[str]], k: int = 60, weights: Sequence[float] | 
             list, negative, not finite, or all 0.
     """
     if k < 0:
-        raise ValueError(f"`k` must not be negative, not {k}")
+        raise ValueError(f"`k` must not be negative, but is {k}")
     weights = _check([1.0] * len(lists) if weights is None else weights, lists)
     heaviest = max(weights, default=1.0)
     return _add_up(
@@ -194,10 +194,10 @@ def _add_up(parts: Iterable[Mapping[str, float]]) -> list[tuple[str, float]]:
 
 def _check(weights: Sequence[float], lists: Sequence[object]) -> list[float]:
     if len(weights) != len(lists):
-        raise ValueError(f"{len(lists)} lists need as many weights, not {len(weights)}")
+        raise ValueError(f"{len(lists)} lists need one weight each, but got {len(weights)}")
     for weight in weights:
         if canonical.require_finite(weight, "weight") < 0:
-            raise ValueError(f"a weight must not be negative, not {weight}")
+            raise ValueError(f"a weight must not be negative, but one is {weight}")
     if weights and not any(weights):
         raise ValueError("at least one list needs a weight above 0")
     return list(weights)

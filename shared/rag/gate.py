@@ -13,10 +13,10 @@ from shared.params import GateParams, RouteParams
 from shared.replies import Document, Estimated, Failure, SampleFailed, Verified
 from shared.samples import Agreement, Decision, GateDecision, RelevanceTest, Strategy, Truth
 
-# How far two vectors of scores agree: Pearson's correlation with its interval, and Spearman's beside it.
+# Agreement of two vectors of scores: Pearson's correlation with its interval, and Spearman's correlation.
 
 FEWEST_FOR_RHO = 4
-"""Fisher's z has standard error 1 / sqrt(n - 3): below four pairs there is no interval, and rho says nothing."""
+"""Fisher's z has standard error 1 / sqrt(n - 3): below four pairs, neither interval nor rho is meaningful."""
 SAME_SCORE = 1e-9
 """Scores within this range of each other are one constant: rounding noise must not make a correlation."""
 
@@ -29,7 +29,7 @@ class Correlation(NamedTuple):
     high: float | None = None
     spearman: float | None = None
     undefined: str = ""
-    """Why there is no rho."""
+    """The reason why rho is missing."""
 
 
 def correlate(one: Sequence[float], other: Sequence[float], who: tuple[str, str]) -> Correlation:
@@ -75,7 +75,7 @@ def decide_gate(
 
     `asked` counts the judge calls, `unparsed` those without a rating. rho is Pearson's, its interval Fisher's z at
     95 %, both as scipy computes them; with fewer than four pairs or a constant vector they are None. With fewer
-    than `params.min_pairs` pairs they are reported, but the judge is chosen whatever they are.
+    than `params.min_pairs` pairs they are reported, but the judge is chosen regardless of them.
 
     Raises:
         JudgeUnusable: more than half of the replies have no rating and `params.on_unusable` is not "rules".
@@ -172,7 +172,7 @@ def _decide(found: Correlation, pairs: int, *, asked: int, unparsed: int, params
 # Compare the gate with a verifiable truth: do rules and judge recognise correct steps?
 #
 # The gate asks whether rules and judge agree with each other; both may be wrong. A verifier finds out which documents
-# hold equations that are wrong, whoever wrote them and however well they read.
+# contain equations that are wrong, regardless of their author and style.
 
 
 def compare_with_truth(

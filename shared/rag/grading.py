@@ -45,7 +45,7 @@ class Extracted(NamedTuple):
     answer: str | None
     extraction: Extraction
     rule: ExtractedBy | None = None
-    """None if there is no answer."""
+    """None without an answer."""
 
 
 Extract = Callable[[str], Extracted]
@@ -57,7 +57,7 @@ _HASHED = re.compile(r"^[ \t]*####[ \t]*(?=\S)", re.MULTILINE)
 _NUMBER = r"[-+−]?[$€£¥]?\s?[-+−]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?\s?%?"
 _NUMBER_ON_LINE = re.compile(rf"{_NUMBER}[ \t\r]*$", re.MULTILINE)
 _ANY_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
-# A line that begins with the word, whatever Markdown stands around it. Without a colon it is a heading.
+# A line that begins with the word, with any Markdown around it. Without a colon it is a heading.
 _MARKED = re.compile(
     rf"^[ \t>*_#\-`]*(?:{_ADJECTIVES}(?:answer|result)|(?:最终|正确|最后)?答案|答)(?:\s*\([^()\n]{{0,40}}\))?"
     r"[ \t*_`]*(?:[:：]|$)",
@@ -139,7 +139,7 @@ def extract_final(text: str) -> Extracted:
 
 
 def take_whole(text: str) -> Extracted:
-    """Return the complete reply without its reasoning, which is what a rubric rates."""
+    """Return the complete reply without its reasoning, for rating by a rubric."""
     kept = remove_reasoning(text)
     return Extracted(kept, Extraction.OK, ExtractedBy.WHOLE) if kept else _extract(text, lambda _: None)
 
@@ -215,7 +215,7 @@ def _read_statements(text: str) -> Iterator[tuple[str, ExtractedBy]]:
             places[_skip_blanks(text, match.end())] = ExtractedBy.STATED
     end = len(text.rstrip())
     for match in _HASHED.finditer(text):
-        # GSM8K's mark stands before a number, or anything on the last line. Elsewhere it is a heading of Markdown.
+        # GSM8K's mark precedes a number, or any text on the last line. Elsewhere it is a heading of Markdown.
         if _NUMBER_ON_LINE.match(text, match.end()) or text.find("\n", match.end(), end) < 0:
             places[match.end()] = ExtractedBy.MARKED
     for match in _MARKED.finditer(text):
@@ -233,7 +233,7 @@ def _skip_blanks(text: str, place: int) -> int:
 
 
 def _read_value(text: str, start: int, *, tagged: bool) -> str:
-    """Return what stands at `start`: a displayed formula, else the line, or all up to `</answer>` if it is `tagged`."""
+    """Return the text at `start`: a displayed formula, else the line, or all up to `</answer>` if it is `tagged`."""
     if tagged:
         end = _END_OF_TAGGED.search(text, start)
         return text[start : end.start() if end else len(text)].strip()
@@ -292,7 +292,7 @@ def choose_letter(answer: str, choices: Sequence[str]) -> str | None:
     """Return the letter that an answer chooses; an answer without one is compared with the texts of the choices.
 
     Without a letter it is the choice that reads the same, else the only one whose words stand in the answer. A label of
-    one digit or letter beside them, as in "1 3 bedrooms", may contradict them: then there is none.
+    one digit or letter next to them, as in "1 3 bedrooms", may contradict them. Then the answer names no choice.
     """
     stated = read_letter(_unwrap_text(extract_choice(answer).answer))
     if stated is not None and (not choices or stated in LETTERS[: len(choices)]):
@@ -371,11 +371,11 @@ def get_grader(name: str) -> Grader:
     """Return the grader of this name; "" stands for `math`.
 
     Raises:
-        LookupError: there is none; the message lists those that exist.
+        LookupError: it does not exist; the message lists those that exist.
     """
     found = GRADERS.get(name or "math") or _adopted.get(name)
     if found is None:
-        raise LookupError(f"there is no grader {name!r}; there are: {', '.join(grader_names())}")
+        raise LookupError(f"unknown grader {name!r}; choose one of {', '.join(grader_names())}")
     return found
 
 
@@ -404,7 +404,7 @@ def choose_marking_grader(name: str, *, peers: bool = False) -> str:
     `math` for `math-dataset`, by whose rules 5% equals both 5 and 0.05.
 
     Raises:
-        LookupError: there is no such grader.
+        LookupError: the grader does not exist.
     """
     found = get_grader(name)
     if found.name == "last-number" or (peers and found.name in MATHEMATICAL):
@@ -419,7 +419,7 @@ def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
 
     Raises:
         InvalidGold: the gold answer is not one that the grader can use.
-        LookupError: there is no such grader, or it is the judge model.
+        LookupError: the grader does not exist, or it is the judge model.
     """
     found = get_grader(rules.grader)
     if found.mark is None:
@@ -450,7 +450,7 @@ def compile_pattern(gold: str) -> re.Pattern[str]:
     """Compile the regular expression (Python's `re`) of a gold answer.
 
     Raises:
-        InvalidGold: it is none, or it is too long.
+        InvalidGold: it is not a valid expression, or it is too long.
     """
     if len(gold) > LONGEST_PATTERN:
         raise InvalidGold(f"the regular expression has {len(gold)} characters, it may have {LONGEST_PATTERN}")
@@ -512,7 +512,7 @@ def _set(answer: str, gold: str, rules: Rules) -> Marked:
 def split_members(text: str, separators: str = "") -> frozenset[tuple[str, ...]]:
     r"""Return the members of a set as words, split at any of `separators` (none: the default ones).
 
-    The braces `{}`, `\{ \}`, `[]` or `()` around all of it are no part of them.
+    The braces `{}`, `\{ \}`, `[]` or `()` around all of it are not part of them.
     """
     inside = text.strip().removeprefix("\\").removesuffix("\\}").strip(string.whitespace + "{}[]()")
     parts = re.split("[" + re.escape(separators or SEPARATORS) + "]" + r"|\band\b|\s和\s", inside)

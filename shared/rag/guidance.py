@@ -12,7 +12,7 @@ from shared import canonical
 from shared.calls import MAX_QUESTION, FindRules, RuleChoice, Write, Yielded
 from shared.params import Params
 from shared.rag.fusion import Part, interleave, keep_first_of_each, run_in_step
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
 from shared.rag.rewriting import read_rewrite
 from shared.rag.text import contains_words, normalise_words
@@ -28,7 +28,7 @@ from shared.replies import (
     Term,
     require,
 )
-from shared.rules.graph import phrase, shown
+from shared.rules.graph import format_name, phrase
 from shared.samples import Candidate, Decision, Item, Library, Trace
 
 Side = Literal["", "object", "subject"]
@@ -79,7 +79,7 @@ def get_predicted_side(rule: Rule) -> Literal["object", "subject"]:
         return "object"
     if obj == 0 or subject == 1:
         return "subject"
-    # A frequent partner: the body leaves open what the head names.
+    # A frequent partner: the body does not bind the variable of the head.
     return "object" if any(isinstance(atom.object, int) for atom in rule.body[:1]) else "subject"
 
 
@@ -101,7 +101,7 @@ MOST_NAMED = 100
 
 
 class RelationNames:
-    """Finds the relation whose words stand in a text, normalised as answers are (`shared.rag.text`)."""
+    """Finds the relation whose words occur in a text, normalised as answers are (`shared.rag.text`)."""
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
         """`names` are pairs of a relation and words for it; a relation may have several."""
@@ -133,7 +133,7 @@ def list_nearest(question: str, phrases: Mapping[str, str], most: int = MOST_NAM
 RELATION_STAGE = "relation"
 """Of the decision that says how the relation was found: the item `named` it, a `phrase`, the `judge`, or `none`."""
 NO_RULE = "no_rule"
-"""Fallback: there are no rules for the question, which is searched for as it is."""
+"""Fallback: the question has no rules, so it is searched for unchanged."""
 UNKNOWN = "unknown_relation"
 """Fallback: the judge model's reply names no relation of the bank."""
 _SEEDS = 1 << 63
@@ -191,7 +191,7 @@ def _ask_judge(item: Item, params: Params) -> Generator[Yielded, Any, Guidance]:
     if not heads.phrases:
         return _make_no_guidance(NO_RULE, params)
     slots = {"question": question, "relations": "\n".join(list_nearest(question, heads.phrases))}
-    reply = yield Write(template=localised("relation", question), decoding=rulerag.decoding, slots=slots)
+    reply = yield Write(template=localise("relation", question), decoding=rulerag.decoding, slots=slots)
     if isinstance(reply, Failure):
         return _make_no_guidance(reply.kind.value, params)
     first_line = next(iter(reply.text.strip().splitlines()), "")
@@ -241,7 +241,7 @@ def _atom(atom: Atom, phrases: Mapping[str, str]) -> str:
 
 
 def _term(term: Term) -> str:
-    return f"Entity{term + 1}" if isinstance(term, int) else shown(term)
+    return f"Entity{term + 1}" if isinstance(term, int) else format_name(term)
 
 
 # Chain searches along the body of a rule: each search continues from the entity that the one before has found.
@@ -316,14 +316,14 @@ def order_hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop,
         left.remove(atom)
         ends = (atom.subject, atom.object)
         end = next((at for at, term in enumerate(ends) if term in reached), None)
-        constants = tuple(shown(term) for term in ends if isinstance(term, str))
+        constants = tuple(format_name(term) for term in ends if isinstance(term, str))
         hops.append(Hop(write_relation(atom.relation, phrases), constants, end))
         reached.update(ends)
     return tuple(hops)
 
 
 def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library: Library) -> Part[ChainResult]:
-    """Search for each atom, first from `start`, then from what the `rulerag.width` best documents name.
+    """Search for each atom, first from `start`, then from the entities that the `rulerag.width` best documents name.
 
     Only a path with a document for every atom is one: the rule applies to the entity.
 
@@ -346,9 +346,9 @@ def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library
 
 
 def choose_start(item: Item, head: str) -> ChainPath:
-    """Return what a chain begins with: the item's entity, else the question without the words of the `head`."""
+    """Return the start of a chain: the item's entity, else the question without the words of the `head`."""
     if item.query is not None and item.query.entity:
-        return ChainPath(shown(item.query.entity))
+        return ChainPath(format_name(item.query.entity))
     question_words, head_words = normalise_words(_POSSESSIVE.sub("", item.question)), normalise_words(head)
     at = next(
         (at for at in range(len(question_words)) if question_words[at : at + len(head_words)] == head_words),
@@ -358,7 +358,7 @@ def choose_start(item: Item, head: str) -> ChainPath:
 
 
 def find_other_end(sentence: str, hop: Hop, known: ChainPath) -> str | None:
-    """Return what the atom leads to from the known entity, according to a document.
+    """Return the entity to which the atom leads from the known one, according to a document.
 
     Of a fact of the atom's relation that is its other entity. Of another text that holds the relation's words it is
     what neither these nor the known end hold. None: the document does not say that the atom holds.
@@ -397,7 +397,7 @@ def make_rule_queries(question: str, guidance: Guidance, params: Params) -> Gene
     if params.rulerag.query == "joined":
         return [_join(question, sentence) for sentence in sentences]
     distinct = list(dict.fromkeys(sentences))
-    template, decoding = localised("rule-query", question), params.rulerag.decoding
+    template, decoding = localise("rule-query", question), params.rulerag.decoding
     slots = ({"question": question, "rule": sentence} for sentence in distinct)
     replies = yield [Write(template=template, decoding=decoding, slots=each) for each in slots]
     queries = {}
@@ -417,7 +417,7 @@ def _join(question: str, sentence: str, fallback: str | None = None) -> RuleQuer
 # Search by rules: with question and rule, and by a chain of searches along the body; then merge the lists.
 
 RULE_STAGE = "rule"
-"""Of the decision of each rule: it guided a `search`, or stands in the `prompt` alone."""
+"""Actions of the decision of each rule: it guided a `search`, or is only in the `prompt`."""
 
 
 class RuleList(NamedTuple):
@@ -507,7 +507,7 @@ def merge_rule_lists(lists: Sequence[RuleList], plain: Sequence[ChainResult], pa
 
 
 def note_prompt_rules(guidance: Guidance) -> tuple[Decision, ...]:
-    """Make the decisions for rules that stand in the prompt and guide no search."""
+    """Make the decisions for rules that are in the prompt but guide no search."""
     return tuple(
         Decision(stage=RULE_STAGE, action="prompt", detail=_describe_rule(found, guidance.phrases))
         for found in guidance.rules

@@ -8,7 +8,7 @@ from typing import Any
 from mathrag.errors import Invalid
 
 Judged = Mapping[str, Mapping[str, int]]
-"""Query -> {relevant document: grade}; grades are at least 1, what is not named is not relevant."""
+"""Query -> {relevant document: grade}; grades are at least 1, other documents are not relevant."""
 Run = Mapping[str, Sequence[str]]
 """Query -> documents, best first, each once."""
 
@@ -22,12 +22,12 @@ def get_cutoff(name: str) -> int | None:
     """Return how many documents of a list the measure `name` uses; None means all.
 
     Raises:
-        Invalid: there is no such measure.
+        Invalid: the measure does not exist.
     """
     found = _NAME.fullmatch(name)
     if found is None:
         hint = "write nDCG@10, Recall@100, Precision@10, F1@10, MAP, MAP@100, MRR or MRR@10"
-        raise Invalid(f"there is no measure {name!r}", hint=hint)
+        raise Invalid(f"unknown measure {name!r}", hint=hint)
     depth = found[2] or found[4]
     return int(depth) if depth else None
 
@@ -40,7 +40,7 @@ def measure_per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[st
     F1 is each query's harmonic mean of the two at the cutoff (not ir-measures' SetF, which knows none).
 
     Raises:
-        Invalid: there is no such measure.
+        Invalid: the measure does not exist.
     """
     import ir_measures
 

@@ -22,7 +22,7 @@ from shared.samples import Item
 
 # Prompt templates: packaged, versioned, and hashed into every call that uses them.
 #
-# A slot is written {{name}} in a template's text, which is scanned once: values are put in as they are, so that braces
+# A slot is written {{name}} in a template's text, which is scanned once: values are inserted unchanged, so that braces
 # and backslashes in mathematics, or a question that says {{context}}, mean nothing special.
 
 Value = str | Document | Sequence[Document]
@@ -96,7 +96,7 @@ _adopted: dict[str, Template] = {}
 
 
 def adopt(found: Template) -> None:
-    """Know a template of the operator's folder by its id, which is none of the packaged ones."""
+    """Add a template of the operator's folder; its id must differ from those of the package."""
     _adopted[found.id] = found
     template.cache_clear()
     make_template_reference.cache_clear()
@@ -267,7 +267,7 @@ def detect_language(text: str) -> Language:
     return "zh" if len(_HAN.findall(spoken)) > len(_WORD.findall(spoken)) else "en"
 
 
-def localised(template_id: str, text: str) -> str:
+def localise(template_id: str, text: str) -> str:
     """Return the id of the template in the language of `text`: `cot-zh` for `cot`, if it exists.
 
     Name the template by a literal: that is how a pipeline's hash knows which templates the module uses.
@@ -290,11 +290,11 @@ def make_rating_call(answer: str, item: Item, grading: GradingParams) -> Judge:
         "reference": f"Reference answer: {' or '.join(golds)}\n" if golds else "",
         "rubric": item.expected.rubric or grading.rubric or RUBRIC,
     }
-    template = localised("answer-rubric", item.question)
+    template = localise("answer-rubric", item.question)
     return Judge(rubric=template, question=item.question, slots=slots, decoding=grading.decoding)
 
 
-# Parse the judge's replies, without what a model thinks aloud before them.
+# Parse the judge's replies, without the reasoning of a model before them.
 #
 # A rating is a whole number from 1 to 5, a label one from 1 to the highest that its prompt offers. One on another scale
 # (4/10, 80%), a range (3-4) and a fraction (4.5) are none: nothing is converted, rounded, clamped or guessed, and the
@@ -312,7 +312,7 @@ _OUT_OF = (
 )
 _TO = r"(?:[-–—−~〜]|to\b|or\b|[到至或])"
 _BEHIND = rf"{_MARKS}{_UNIT}(?:%|per ?cent|(?:{_OUT_OF}|{_TO}){_MARKS}{_DIGITS})"
-"""What makes the number before it another one: a scale, a range or a percentage."""
+"""Text that changes the meaning of the number before it: a scale, a range or a percentage."""
 _OUT_OF_FIVE = re.compile(rf"{_MARKS}{_UNIT}{_OUT_OF}{_MARKS}5(?:\.0+)?", re.IGNORECASE)
 _VALUE = rf"(?P<number>{_DIGITS})(?P<behind>{_BEHIND})?"
 _BRACKETED = re.compile(rf"\[\[\s*{_VALUE}{_UNIT}\s*\]\](?P<after>{_BEHIND})?", re.IGNORECASE)
@@ -326,7 +326,7 @@ _NAMED = re.compile(
 )
 _ALONE = re.compile(rf"[^\w+−-]*{_VALUE}(?:\s*(?:points?|stars?|分|颗?星))?\W*", re.IGNORECASE)
 _WHOLE = re.compile(r".*[,;}\n!?.。](?=\D)", re.DOTALL)
-"""Up to the last sign that ends a number: what follows may go on behind the token limit."""
+"""Up to the last sign that ends a number: what follows may continue behind the token limit."""
 _NUMBER = r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 # A number that the token limit may have cut has nothing behind it.
 _SCORE = re.compile(rf"""["']relevance_score["']\s*:\s*["']?({_NUMBER})["']?\s*[,}}\n]""")
@@ -336,7 +336,7 @@ _REASON = re.compile(r""""reasoning"\s*[:：]\s*"(?P<reason>(?:[^"\\]|\\.)*)""",
 def parse_rating(text: str, *, truncated: bool) -> Rated | Failure:
     """Find the rating in a judge's reply: exactly one distinct `[[1]]` to `[[5]]`, however often it is repeated.
 
-    Blanks and full-width characters, `[[4.0]]` and `[[4/5]]` are read, too. Two different numbers are no rating: the
+    Blanks and full-width characters, `[[4.0]]` and `[[4/5]]` are read as well. Two different numbers are no rating: the
     prompts ask for one, not for the last one, so its place settles nothing.
     Returns a `Failure` otherwise: TRUNCATED if the token limit ended a reply that holds no `[[n]]`, else UNPARSED.
     (Seed document 000, section 3.2.2, takes any digit and the first match.)
@@ -348,7 +348,7 @@ def parse_rating(text: str, *, truncated: bool) -> Rated | Failure:
 def parse_grade(text: str, *, truncated: bool) -> Rated | Failure:
     """Read the rating in a reply to a rubric: `[[4]]`, else `"rating": 4` in JSON, else in words, else a number alone.
 
-    All ratings that stand there in the first of these forms must be one and the same; `4/5` and `4 out of 5` are 4.
+    All ratings in the first of these forms that occurs must be equal; `4/5` and `4 out of 5` are 4.
     Returns a `Failure` otherwise, as `parse_rating` does; a number at which the token limit ended the reply is none,
     as 4 may be the beginning of 4/10.
     """
@@ -376,7 +376,7 @@ def _agree(found: Iterable[re.Match[str]], text: str, problem: str, *, truncated
 
 
 def _read_value(match: re.Match[str]) -> int | None:
-    """Return the rating from 1 to 5, or None for a number that is none."""
+    """Return the rating from 1 to 5, or None for other numbers."""
     groups = match.groupdict()
     said = [groups[name] for name in ("behind", "after") if groups.get(name)]
     scale = [float(number) for number in re.findall(r"[0-9]+(?:\.[0-9]+)?", groups.get("scale") or "")]
@@ -389,7 +389,7 @@ def _read_value(match: re.Match[str]) -> int | None:
 def parse_label(text: str, *, truncated: bool, most: int) -> Rated | Failure:
     """Find the label in a judge's reply: exactly one distinct `[[1]]` to `[[most]]`, however often it is repeated.
 
-    Returns a `Failure` otherwise, as `parse_rating` does. A label is no number on a scale: `[[3/3]]` is none.
+    Returns a `Failure` otherwise, as `parse_rating` does. Numbers on a scale such as `[[3/3]]` are not labels.
     """
     found = list(_BRACKETED.finditer(_read_characters(text)))
     problem = f"no single [[1]] to [[{most}]]"
@@ -414,7 +414,8 @@ PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
 
 
 def list_labels(request: Request) -> tuple[str, ...]:
-    """Return the labels that a call may be answered with, as they stand in a reply; none if it asks for no label.
+    """Return the labels that a call may be answered with, as they occur in a reply; empty if it does not ask for a
+    label.
 
     Calls that are read by log-probabilities have none, since a constraint would change these. Neither have ratings of
     `relevance`: pipelines make the same calls, and their answers should not depend on how labels are asked for.
@@ -445,7 +446,7 @@ def ask_relevance(question: str, document: str, by: RelevanceSource) -> Judge:
     `by` is `yes-no` or `rating`.
     """
     return Judge(
-        rubric="relevance-yes-no" if by == "yes-no" else localised("relevance", question),
+        rubric="relevance-yes-no" if by == "yes-no" else localise("relevance", question),
         document=document,
         question=question,
         decoding=Decoding(temperature=0.0, max_tokens=YES_NO_TOKENS if by == "yes-no" else _RATING_TOKENS),
@@ -457,7 +458,7 @@ def parse_relevance(text: str, tokens: Sequence[Token], template_id: str, *, tru
     """Read the relevance in the reply to a call of `ask_relevance`.
 
     Without log-probabilities, the label in the text is the judgement: yes 1, no 0, and (rating - 1) / 4.
-    Returns a `Failure` if there is no label: TRUNCATED if the token limit ended a reply without any, else UNPARSED.
+    Returns a `Failure` if the label is missing: TRUNCATED if the token limit ended a reply without any, else UNPARSED.
     """
     places = _skip_thinking(tokens)
     if template_id != "relevance-yes-no":
@@ -470,7 +471,7 @@ def parse_relevance(text: str, tokens: Sequence[Token], template_id: str, *, tru
             return Relevance(probability=rated.quality, text=text)
         mean = sum(int(label) * share for label, share in labels.items()) / sum(labels.values())
         return Relevance(probability=(mean - 1) / 4, text=text, labels=labels)
-    # What does not begin with yes or no may still be told from the alternatives of its first token.
+    # A reply that does not begin with yes or no may still be decided by the alternatives of its first token.
     place = next((each for each in places if _as_yes_no(each.text)), places[0] if places else None)
     labels = _sum_labels(place, _as_yes_no)
     if labels:
@@ -498,7 +499,7 @@ def _as_rating(text: str) -> str:
 
 
 def _sum_labels(token: Token | None, read: Callable[[str], str]) -> dict[str, float]:
-    """Return the probability of each label at the token's place, spelt in any way; empty if there is no label."""
+    """Return the probability of each label at the token's place, spelt in any way; empty without a label."""
     found: dict[str, float] = {}
     if token is not None:
         for text, logprob in {**token.top, token.text: token.logprob}.items():

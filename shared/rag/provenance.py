@@ -1,4 +1,4 @@
-"""What a sample's trace says of its documents and endings."""
+"""Explain a sample from its trace: its documents and its ending."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ from shared.calls import Generate, Retrieve
 from shared.params import Params
 from shared.rag.fusion import Ranked, RerankedCandidate, fuse
 from shared.rag.grading import extract_mathematics
-from shared.rag.prompts import localised
+from shared.rag.prompts import localise
 from shared.replies import FailureKind, Generated, Hit, Retrieved
 from shared.samples import Candidate, Decision, Extraction, Outcome, Strategy, Trace, WrittenOutcome
 
@@ -41,7 +41,7 @@ class FoundLists(NamedTuple):
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Return which index could not be searched, and why, and what was cut from the lists."""
+        """Return which index could not be searched, and why, and which documents were cut from the lists."""
         return note_search("dense", self.dense) + note_search("sparse", self.sparse)
 
     def fuse(self, params: Params) -> list[tuple[str, float]]:
@@ -100,7 +100,7 @@ def index_by_document(found: Retrieved) -> dict[str, Hit]:
 
 
 def make_candidate(document: str, rank: int, fused: float | None, dense: Hit | None, sparse: Hit | None) -> Candidate:
-    """Make a candidate with its places in both lists, as far as it is in them."""
+    """Make a candidate with its places in both lists, if it is in them."""
     return Candidate(
         document=document,
         rank=rank,
@@ -145,7 +145,7 @@ def choose_context(trace: Trace, params: Params) -> tuple[str, ...]:
 
 def make_generation(question: str, context: tuple[str, ...] = (), passage: str = "") -> Generate:
     """Make the generator's call in the question's language; `passage` replaces the documents."""
-    return Generate(template=localised("cot", question), question=question, context=context, passage=passage)
+    return Generate(template=localise("cot", question), question=question, context=context, passage=passage)
 
 
 def make_outcome(generated: Generated, context: tuple[str, ...] = (), trace: Trace | None = None) -> Outcome:
@@ -180,7 +180,7 @@ def is_context_reranked(outcome: Outcome) -> bool:
 
 
 def find_scorer(trace: Trace) -> Strategy | None:
-    """Return who scored the documents' quality, or None if nobody did."""
+    """Return who scored the documents' quality, or None if they were not scored."""
     scored = [each for each in trace.candidates if each.quality is not None or each.features is not None]
     if not scored and not trace.unscored:
         return None
@@ -212,7 +212,7 @@ class Ending(StrEnum):
     RETRIEVAL_MISS = "retrieval_miss"
     """Wrong, and no relevant document was found."""
     JUDGE_FAILURE = "judge_failure"
-    """Wrong, and a missing score decided what stood in the prompt."""
+    """Wrong, and a missing score decided what was in the prompt."""
     ARITHMETIC = "arithmetic"
     """Wrong, and an equation of numbers in the text does not hold."""
     LOGIC = "logic"
@@ -222,7 +222,7 @@ class Ending(StrEnum):
 
 
 class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a sample that completed or failed."""
+    """The known facts about a sample that completed or failed."""
 
     failure: str | None = None
     """Kind; None: it completed."""
@@ -347,7 +347,7 @@ def _check_judge(facts: SampleFacts) -> EndedSample | None:
     affected = {*facts.context, *(each.document for each in before)}
     for each in facts.candidates:
         if each.failure is not None and each.document in affected:
-            where = "stands in the prompt" if each.document in facts.context else "would have stood in the prompt"
+            where = "is in the prompt" if each.document in facts.context else "would have been in the prompt"
             return EndedSample(Ending.JUDGE_FAILURE, f"document {each.document[:12]} {where}, unscored: {each.failure}")
     return None
 
@@ -358,19 +358,19 @@ def _check_arithmetic(facts: SampleFacts) -> EndedSample | None:
 
 def _blame_logic(facts: SampleFacts) -> EndedSample:
     if facts.imported and not facts.context:
-        prompt = "the answer was imported, and it is not known what stood in the prompt"
+        prompt = "the answer was imported, and its prompt is unknown"
     elif not facts.context:
-        prompt = "there was no document in the prompt"
+        prompt = "the prompt had no documents"
     elif not facts.relevant:
         prompt = "it is not known which documents are relevant"
     elif facts.relevant.intersection(facts.context):
-        prompt = "a relevant document stood in the prompt"
+        prompt = "a relevant document was in the prompt"
     elif not facts.candidates:
-        prompt = "no relevant document stood in the prompt"
+        prompt = "no relevant document was in the prompt"
     else:
         ranks = [each.rank for each in facts.candidates if each.document in facts.relevant]
         where = f"was ranked {min(ranks)} and" if ranks else "was not searched for, and"
-        prompt = f"the best relevant document {where} did not stand in the prompt"
+        prompt = f"the best relevant document {where} was not in the prompt"
     return EndedSample(Ending.LOGIC, f"nothing else is known to be wrong; {prompt}")
 
 
@@ -378,4 +378,4 @@ RULES: tuple[Callable[[SampleFacts], EndedSample | None], ...] = (
     _check_failed, _check_refused, _check_correct, _check_truncated, _check_extraction, _check_ungraded,
     _check_retrieval, _check_judge, _check_arithmetic, _blame_logic,
 )  # fmt: skip
-"""In the order in which they are asked: what there is no arguing about first, then from the search to the text."""
+"""In the order in which they are checked: certain causes first, then from the search to the text."""

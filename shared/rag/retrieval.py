@@ -41,8 +41,8 @@ from shared.samples import Candidate, Decision, Library, Trace
 def drop_duplicates(documents: Sequence[str], library: Library) -> tuple[str, ...]:
     """Return the first document (hash) of every content, in order.
 
-    By the whole text: seed document 003 compares `hash(text[:100])`, which takes two solutions that begin alike for
-    one, and is another number in every process.
+    By the whole text: seed document 003 compares `hash(text[:100])`, which takes two solutions with the same beginning
+    for one, and is another number in every process.
     """
     first: dict[bytes, str] = {}
     for document in documents:
@@ -77,7 +77,7 @@ class RecallPath(NamedTuple):
 
 
 class GatheredLists(NamedTuple):
-    """The lists that came back, and what was left out."""
+    """The returned lists, and the documents that were left out."""
 
     lists: dict[RecallPath, Retrieved]
     decisions: tuple[Decision, ...]
@@ -116,7 +116,7 @@ def gather(paths: Sequence[RecallPath], replies: Sequence[Retrieved | Failure]) 
 def merge_paths(question: str, lists: Mapping[RecallPath, Retrieved], library: Library, params: Params) -> Trace:
     """Fuse all lists by their paths' weights into the `params.candidates` best documents of different content.
 
-    In jobs of release 0.1 near-duplicates of `question` are dropped here, too: their searches did not know it.
+    In jobs of release 0.1 near-duplicates of `question` are dropped here as well: their searches did not know it.
     """
     weights = [path.weight for path in lists]
     fused = dict(fuse([to_ranked_list(found) for found in lists.values()], weights, params.fusion, params.rrf_k))
@@ -197,7 +197,7 @@ class RecallResult(NamedTuple):
     lists: Mapping[RecallPath, Retrieved]
     """The found lists, by their search."""
     trace: Trace
-    """All lists fused, and what was done."""
+    """The fused list, and the decisions."""
     vague: bool
     """The question says too little to tell a good document by."""
 

@@ -14,7 +14,7 @@ import msgspec
 from mathrag.reasoning import remove_reasoning
 from shared.calls import MAX_QUESTION, Decoding, Write
 from shared.params import EnhanceParams, FusionParams, HydeParams
-from shared.rag.prompts import detect_language, localised
+from shared.rag.prompts import detect_language, localise
 from shared.rag.text import (
     CHINESE,
     change_outside,
@@ -81,9 +81,9 @@ class Dictionary:
         self._right = self._words | set(source.right)
 
     def synonyms(self, question: str) -> tuple[str, ...]:
-        """Return other names of the terms in `question`, in its language; for a Chinese question in English, too.
+        """Return other names of the terms in `question`, in its language; for a Chinese question in English as well.
 
-        English ones, because most collections of mathematics are English. Names that stand in the question already
+        English ones, because most collections of mathematics are English. Names that already occur in the question
         are left out, and so are those after the first 8.
         """
         chinese = detect_language(question) == "zh"
@@ -98,7 +98,7 @@ class Dictionary:
 
         One letter more, less or other, or two neighbours swapped. Formulas, short words, words with a capital and
         those that are known to be right, inflected or not, stay. So does Chinese, where one character off is mostly
-        another term: 锐角三角形 is no misspelt 直角三角形.
+        another term: 锐角三角形 is not a misspelt 直角三角形.
         """
         words = {word for part in list_prose(question) for word in _ENGLISH_WORD.findall(part)}
         meant = {word: self._find_intended_word(word) for word in sorted(words)}
@@ -169,7 +169,7 @@ def _load_generic_words() -> frozenset[str]:
     return frozenset(_load_source().generic)
 
 
-# Use what the judge model writes about a question: another wording or simpler questions.
+# Use the judge model's texts about a question: another wording, or simpler questions.
 #
 # A reply is read without reasoning, introductions, labels, numbers, quotes and Markdown. A line of it is taken if it
 # can be searched with: it is new, not far longer than the question, no refusal, and says something. Anything else
@@ -178,16 +178,16 @@ def _load_generic_words() -> frozenset[str]:
 # Whether a line is about the question is not asked. Words cannot tell: "pi r squared" is about the area of a circle,
 # and a wording in another language, good for a corpus in that language, shares no word with the question. An embedder
 # could, but only jobs of `embedding` are pinned to one, and no threshold of a cosine holds for every embedder. A wrong
-# wording costs little, since what the question itself finds stays in the list; only the search by a rule, and that of
-# another corpus by keywords, have the wording alone. To refuse a right one costs the method.
+# wording costs little, since the documents of the question itself stay in the list; only the search by a rule, and that
+# of another corpus by keywords, have the wording alone. To refuse a right one costs the method.
 
 LONGEST = 2
-"""A query may be so many times as long as the question, or have `SHORT` characters."""
+"""Maximum length of a query as a multiple of the question's; `SHORT` characters are always allowed."""
 SHORT = 200
 MOST_LINES = 100
 """Lines of a reply that are looked at."""
 MOST_DECORATIONS = 4
-"""How many numbers, labels and ratings may stand one after the other, as in `1. **Query:**`."""
+"""Maximum number of consecutive numbers, labels and ratings, as in `1. **Query:**`."""
 
 _QUOTES = "\"'`*_“”‘’「」『』"
 _ITEM = (
@@ -254,25 +254,25 @@ class WrittenQueries(NamedTuple):
 
 def rewrite(question: str, params: EnhanceParams, documents: tuple[str, ...] = ()) -> Write:
     """Make the call for another wording; the model is shown `documents`, named by their hashes, if there are any."""
-    template = localised("rewrite-shown", question) if documents else localised("rewrite", question)
+    template = localise("rewrite-shown", question) if documents else localise("rewrite", question)
     return Write(template=template, decoding=params.decoding, slots={"question": question}, documents=documents)
 
 
 def rewrite_again(question: str, decoding: Decoding, documents: tuple[str, ...]) -> Write:
-    """Make the call for another wording that shows the model what was found."""
-    template, slots = localised("rewrite-again", question), {"question": question}
+    """Make the call for another wording that shows documents to the model."""
+    template, slots = localise("rewrite-again", question), {"question": question}
     return Write(template=template, decoding=decoding, slots=slots, documents=documents)
 
 
 def decompose(question: str, params: EnhanceParams) -> Write:
     """Make the call for at most `params.subqueries` simpler questions."""
     slots = {"question": question, "subqueries": str(params.subqueries)}
-    return Write(template=localised("decompose", question), decoding=params.decoding, slots=slots)
+    return Write(template=localise("decompose", question), decoding=params.decoding, slots=slots)
 
 
 def ask_for_keywords(question: str, params: EnhanceParams) -> Write:
     """Make the call for the keywords to search another corpus with."""
-    return Write(template=localised("keywords", question), decoding=params.decoding, slots={"question": question})
+    return Write(template=localise("keywords", question), decoding=params.decoding, slots={"question": question})
 
 
 def read_rewrite(question: str, reply: Generated | Failure) -> WrittenQueries:
@@ -373,7 +373,7 @@ def _normalise(text: str) -> str:
 
 # Write hypothetical documents (HyDE, Gao et al. 2023): they are closer to real documents than the question is.
 #
-# They are searched with and thrown away: what a model made up is never context.
+# They serve the search only: invented texts never become context.
 
 END = "\n\n\n"
 """Where the authors' code stops; here the text is cut instead, which leaves the same."""
@@ -388,7 +388,7 @@ class Hypotheses(NamedTuple):
     """Kinds of failure of the documents that were not written."""
 
     def decision(self) -> Decision:
-        """Describe how many there are; if there are none, the question's own vector is searched with."""
+        """Describe their number; without them, the search uses the question's own vector."""
         failed = [kind.value for kind in self.failures]
         return Decision(
             stage="hyde",
@@ -401,7 +401,7 @@ class Hypotheses(NamedTuple):
 def draft_hypotheses(question: str, params: HydeParams) -> list[Write]:
     """Make the calls that write hypothetical documents: samples of one prompt, in the question's language."""
     passage = params.style == "passage"
-    template = localised("hyde-passage", question) if passage else localised("hyde-solution", question)
+    template = localise("hyde-passage", question) if passage else localise("hyde-solution", question)
     return [
         Write(template=template, decoding=params.decoding, slots={"question": question}, draw=draw)
         for draw in range(params.documents)
@@ -427,16 +427,16 @@ def read_hypotheses(question: str, replies: Sequence[Generated | Failure]) -> Hy
     return Hypotheses(tuple(texts), tuple(failures))
 
 
-# Classify what a question wants by rules (seed document 001), and weight the lists that suit it.
+# Classify the intent of a question by rules (seed document 001), and weight the lists that suit it.
 
 Intent = Literal["prove", "compare", "explain", "define", "calculate", "other"]
 
 _ASIDE = re.compile(r"《[^《》]*》|\b(?:[A-Z][A-Za-z]+-?\d+(?:\.\d+)*|[A-Z]\d[A-Z])\b", re.ASCII)
-"""Titles, and names with a number, such as GPT-4, CO2 and H2O: what they say is not what is asked."""
+"""Titles, and names with a number, such as GPT-4, CO2 and H2O, whose words are not part of the request."""
 
 
 def _compile(intent: Intent, rule: str) -> tuple[Intent, re.Pattern[str]]:
-    """Compile a rule. With ASCII letters alone there is a boundary of a word in `compare一下`, too."""
+    """Compile a rule. With ASCII letters alone there is a boundary of a word in `compare一下` as well."""
     return intent, re.compile(rule, re.IGNORECASE | re.DOTALL | re.ASCII)
 
 
@@ -444,7 +444,7 @@ _RULES = (
     _compile("prove", r"\b(?:prove|proof|show that|disprove|verify that)\b|[证證]明|求[证證]|[证證]出"),
     _compile(
         "compare",
-        # "The positive difference between the roots" is a number, and so is that of whatever else is counted.
+        # "The positive difference between the roots" is a number, like the difference or number of other things.
         r"\bthe (?:main |key )?differences? between (?!(?:the|two|these|those|its)\b)"
         r"[a-z -]{1,80} and [a-z -]{1,80}\??\s*\Z"
         r"|\bdifferences between\b|\bhow (?:do|does|is|are)\b.{1,80}\bdiffer(?:ent)? from\b"
@@ -495,7 +495,7 @@ def classify_intent(question: str) -> Intent:
     """Return the intent of the first rule that matches `question`, in English or Chinese; `other` if none does.
 
     "What is the area of ...?" asks for a number, "What is RAG?" for a definition; so do 面积是什么 and RAG是什么, where
-    no digit stands before it. A question about the latest of something wants it described.
+    no digit precedes it. A question about the latest of something wants it described.
     """
     asked = _ASIDE.sub("X", question)
     for name, pattern in _RULES:
@@ -531,7 +531,8 @@ _RUN = re.compile(f"[{CHINESE}]+")
 def classify_vagueness(question: str) -> Vagueness | None:
     """Return `generic` if no term is specific, `short` if fewer than 3 are, else None.
 
-    A question without any term, of signs alone, is none of these: words find nothing for it, which is no noise.
+    A question without any term, of signs alone, is none of these: it has no words to search for, which does not make it
+    noise.
     """
     specific = find_specific_terms(question)
     if not specific:
@@ -568,7 +569,7 @@ _PAUSES = " \t\n,;:，；：、~～"
 _FIRST = re.compile(_FILLER, re.IGNORECASE)
 _LAST = re.compile(rf"(?<![A-Za-z]){_FILLER}\Z", re.IGNORECASE)
 _LONGEST = 80
-"""Length in characters of the longest polite phrase: only so much of a question's end is searched."""
+"""Length in characters of the longest polite phrase, which bounds the searched part of a question's end."""
 
 
 def clean(question: str) -> str:
@@ -597,12 +598,12 @@ def normalise_characters(text: str) -> str:
 
 
 class EnhancedQuestion(NamedTuple):
-    """The question after the rules, and what they did."""
+    """The question after the rules, and their decisions."""
 
     question: str
-    """Cleaned and corrected: what the judge model is asked about."""
+    """The cleaned and corrected question, about which the judge model is asked."""
     widened: str
-    """The question followed by synonyms; it is searched for beside the question as it was asked."""
+    """The question followed by synonyms; it is searched for in addition to the original question."""
     intent: Intent
     vague: Vagueness | None
     dense: float

@@ -83,7 +83,8 @@ def score_passage(tokens: Sequence[Token], params: SelfRagParams) -> PassageScor
 
 
 def compute_mean_probability(tokens: Sequence[Token]) -> float:
-    """Return the exp of the mean log-probability of at least one token: a text's probability whatever its length."""
+    """Return the exp of the mean log-probability of at least one token: a text's probability independent of its
+    length."""
     return math.exp(math.fsum(token.logprob for token in tokens) / len(tokens))
 
 
@@ -104,7 +105,8 @@ def choose_best(
 
 
 def token_probability(token: Token, wanted: str) -> float:
-    """Return the probability of `wanted` at the place of `token`, ignoring blanks; 0 if it is no alternative."""
+    """Return the probability of `wanted` at the place of `token`, ignoring blanks; 0 if it is not among the
+    alternatives."""
     return _alternatives(token).get(wanted, 0.0)
 
 

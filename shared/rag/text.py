@@ -62,7 +62,7 @@ def cosine(left: Vector, right: Vector) -> float:
 # does not end inside `$...$`, `\(...\)`, `\[...\]`, `\begin...\end`, `[asy]...[/asy]` or braces, in a decimal number,
 # nor after an abbreviation, an initial or the number of an item. Where it is not certain, two sentences stay one.
 
-# Pandoc's rule for $: formulas touch their dollars, so that "costs $5, and then $6" holds none; "$ x $" is one, too.
+# Pandoc's rule for $: formulas touch their dollars, so that "costs $5, and then $6" holds none; "$ x $" is one as well.
 _FORMULA = re.compile(
     r"\$\$(?:\\.|[^$\\])*\$\$|\$(?!\s)(?:\\.|[^$\\])*(?<!\s)\$(?!\d)|\$\s(?:\\.|[^$\\])*\s\$(?!\d)", re.DOTALL
 )
@@ -151,7 +151,7 @@ def make_shingles(found: Sequence[str]) -> Shingles:
 
 
 def are_alike(left: Shingles, right: Shingles) -> bool:
-    """Return whether both share enough shingles; two texts without terms are not alike."""
+    """Return whether both share enough shingles; two texts without terms do not."""
     # Sets of too different a size cannot share enough, and most pairs are settled by that.
     if min(len(left), len(right)) < ALIKE * max(len(left), len(right), 1):
         return False
@@ -161,7 +161,7 @@ def are_alike(left: Shingles, right: Shingles) -> bool:
 
 # Separate language from mathematics in a text; mathematics must not be changed.
 #
-# Mathematics is what counts as a formula in sentences (between dollars or brackets, environments, braces), a
+# Mathematics means formulas in sentences (between dollars or brackets, environments, braces), a
 # command such as `\sqrt` with what follows it unspaced, and every unspaced piece that has a digit, an operator or an
 # underscore in it: `x^2+3`, `f(x)=2`, `a_n`.
 
@@ -192,7 +192,7 @@ def list_prose(text: str) -> Iterator[str]:
 
 
 def change_prose(text: str, change: Callable[[str], str]) -> str:
-    """Apply `change` to each part of the prose of `text`; mathematics stays exactly as it is."""
+    """Apply `change` to each part of the prose of `text`; mathematics stays unchanged."""
     return change_outside(text, find_mathematics(text), change)
 
 
@@ -208,7 +208,7 @@ def change_outside(text: str, spans: Sequence[tuple[int, int]], change: Callable
 # Normalise the words of an answer as in SQuAD's evaluation (Rajpurkar et al. 2016), with rules for numbers.
 #
 # Lower case, without punctuation and English articles, blanks unified; beyond SQuAD's script in Unicode's form NFKC,
-# with every Chinese or Japanese character as a word of its own. SQuAD's script turns -5 into 5 and 3.5 into 35. Here a
+# with every Chinese or Japanese character as its own word. SQuAD's script turns -5 into 5 and 3.5 into 35. Here a
 # number keeps its sign, its decimal point and its per cent sign, and mathematical operators stay.
 
 _IN_NUMBERS = re.compile(r"((?<=\d)[-./:](?=\d)|(?<!\w)(?:-?\.|-)(?=\d)|(?<=\d)%)")
@@ -220,7 +220,7 @@ _ARTICLES = frozenset({"a", "an", "the"})
 def normalise_words(text: str) -> list[str]:
     """Return the normalised words of `text`, in order.
 
-    Where nothing would be left (`The`, `?`), they are what stands between blanks, articles and punctuation included.
+    If none would be left (`The`, `?`), they are the parts between spaces, including articles and punctuation.
     """
     plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
     parts = _IN_NUMBERS.split(_BEFORE_PERCENT.sub("", plain))

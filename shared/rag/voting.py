@@ -123,7 +123,7 @@ def describe_vote(
     *,
     weighed: bool = False,
 ) -> list[Decision]:
-    """Make the decisions for the trace: the result, the votes of each candidate, and what failed.
+    """Make the decisions for the trace: the result, the votes of each candidate, and the failed draws.
 
     Args:
         found: as from `count_votes`.

@@ -5,7 +5,7 @@ from object to subject with label `r + relations`. So a path is a sequence of la
 
 Every closed connected rule of at most three atoms without entities has a body of one edge, of two parallel edges, or of
 a path through a third variable, as each variable occurs twice and no atom repeats one. Their labels, the lower one
-first for parallel edges, name a body once: there are no duplicates to remove.
+first for parallel edges, name a body once, so duplicates do not occur.
 
 Bodies that name entities have anchors: edges from variable 0 or 1 to an entity. Such a body is an edge between 0 and 1
 with an anchor of either, or an anchor of each. As in AMIE, no anchor only puts an entity for a variable of the head or
@@ -47,7 +47,7 @@ class EdgeIndex(NamedTuple):
     """Of each pair that an edge joins, ascending: source times `entities`, plus target."""
     pair_targets: Ints
     pair_reverses: Longs
-    """Where each pair stands the other way round: an edge has an inverse."""
+    """Position of the inverse of each pair."""
     pair_starts: Longs
     """(entities + 1,): the pairs of source `e` are `pair_starts[e]:pair_starts[e + 1]`."""
     pair_label_starts: Longs
@@ -60,7 +60,7 @@ class EdgeIndex(NamedTuple):
         return 2 * self.relations
 
     def inverse(self, label: int) -> int:
-        """The label of the edges the other way round."""
+        """Return the label of the edges the other way round."""
         return (label + self.relations) % self.labels
 
     def edges(self, label: int) -> tuple[Ints, Ints]:
@@ -69,13 +69,13 @@ class EdgeIndex(NamedTuple):
         return self.sources[chosen], self.targets[chosen]
 
     def keys(self, label: int) -> Longs:
-        """The pairs of a label, as `pair_keys` has them."""
+        """Return the pairs of a label, as `pair_keys` has them."""
         sources, targets = self.edges(label)
         return pair_key(sources, targets, self.entities)
 
 
 def pair_key(sources: Ints, targets: Ints, entities: int) -> Longs:
-    """One number for each pair of entities, in the order of the pairs."""
+    """Return one number for each pair of entities, in the order of the pairs."""
     return sources.astype(np.int64) * entities + targets
 
 
@@ -137,7 +137,7 @@ class Supports(NamedTuple):
 
 
 def count_edges(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
-    """By label: how many of the pairs have such an edge."""
+    """Count the pairs that have an edge, by its label."""
     pairs = _pair_numbers(index, subjects, objects)
     lengths = np.diff(index.pair_label_starts)[pairs]
     labels = index.pair_labels[concatenate_ranges(index.pair_label_starts[pairs], lengths)]
@@ -145,7 +145,7 @@ def count_edges(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
 
 
 def count_parallels(index: EdgeIndex, subjects: Ints, objects: Ints, allowed: NDArray[np.bool_]) -> Supports:
-    """How many of the pairs have edges of two labels, the lower one first; both must be `allowed`."""
+    """Count how many of the pairs have edges of two labels, the lower one first; both must be `allowed`."""
     return _add_up(_parallel_parts(index, _pair_numbers(index, subjects, objects), allowed), index.labels)
 
 
@@ -157,7 +157,7 @@ def _parallel_parts(index: EdgeIndex, pairs: Longs, allowed: NDArray[np.bool_]) 
 
 
 def count_paths(index: EdgeIndex, subjects: Ints, objects: Ints) -> Supports:
-    """How many of the pairs a path of two edges joins, by their labels, from subject to object."""
+    """Count how many of the pairs a path of two edges joins, by their labels, from subject to object."""
     return _add_up(_path_parts(index, subjects, objects), index.labels)
 
 
@@ -174,7 +174,7 @@ def _path_parts(index: EdgeIndex, subjects: Ints, objects: Ints) -> Iterator[Lon
 
 
 def _join_neighbours(index: EdgeIndex, subjects: Ints, objects: Ints) -> tuple[Longs, Longs, Longs]:
-    """Of each neighbour that subject and object share: the number of the two, and the pairs that it has with them.
+    """Return, for each shared neighbour of subject and object, the number of the two, and the pairs with them.
 
     The neighbours of the one with fewer are looked up among those of the other.
     """
@@ -192,7 +192,7 @@ def _join_neighbours(index: EdgeIndex, subjects: Ints, objects: Ints) -> tuple[L
 
 
 def _join_labels(index: EdgeIndex, left: Longs, right: Longs) -> tuple[Longs, Ints, Ints]:
-    """Each label of a left pair with each of the right pair at the same place."""
+    """Return each label of a left pair with each of the right pair at the same place."""
     starts, lengths = index.pair_label_starts, np.diff(index.pair_label_starts)
     outer = np.repeat(np.arange(len(left)), lengths[left])
     first = index.pair_labels[concatenate_ranges(starts[left], lengths[left])]
@@ -240,7 +240,8 @@ class Bodies:
         return sources[met], targets[met]
 
     def rows(self, label: int, known: NDArray[np.bool_]) -> Any:
-        """The edges from known sources: a sparse matrix of entities, with a row for each source that has an edge."""
+        """Return the edges from known sources: a sparse matrix of entities, with a row for each source that has an
+        edge."""
         sources, targets = self.index.edges(label)
         kept = known[sources]
         starts = np.flatnonzero(np.diff(sources[kept], prepend=-1))
@@ -272,7 +273,7 @@ class Bodies:
         return self.count_ends(self.rows(first, everything), second, None)
 
     def _make_matrix(self, label: int) -> Any:
-        """All edges of a label, sources by targets."""
+        """Return all edges of a label, sources by targets."""
         sources, targets = self.index.edges(label)
         pointers = np.searchsorted(sources, np.arange(self.index.entities + 1, dtype=np.int32))
         return _sparse(pointers, targets, (self.index.entities, self.index.entities))
@@ -296,7 +297,7 @@ class Found(NamedTuple):
 
     @property
     def pca_confidence(self) -> float:
-        """Share of facts among the predictions about what has a fact of the head on its functional side."""
+        """Share of facts among the predictions whose functional side has a fact of the head."""
         return self.support / self.pca_body_size
 
 
@@ -335,29 +336,30 @@ class Search:
         return self.bodies.index
 
     def are_supported(self, counts: Longs) -> NDArray[np.bool_]:
-        """Whether bodies with these supports explain enough of the head; what extends others never explains more."""
+        """Return whether bodies with these supports explain enough of the head; what extends others never explains
+        more."""
         covered = counts / len(self.head.subjects) >= self.mining.min_head_coverage
         return np.asarray(covered & (counts >= self.mining.min_support))
 
     def is_certain(self, support: int, pca_body_size: int) -> bool:
-        """Whether the PCA confidence reaches its minimum."""
+        """Return whether the PCA confidence reaches its minimum."""
         return support / pca_body_size >= self.mining.min_pca_confidence
 
     def largest_body(self, support: int) -> int | None:
-        """A PCA body size above which no rule of this support is certain; None if there is none."""
+        """Return a PCA body size above which no rule of this support is certain; None if no size is."""
         least = self.mining.min_pca_confidence
         return int(support / least) + 1 if least else None
 
 
 def count_single_edges(search: Search) -> Longs:
-    """By label: facts of the head that an edge explains. The head does not explain itself."""
+    """Return the facts of the head that an edge explains, by label. The head does not explain itself."""
     counts = count_edges(search.index, search.head.subjects, search.head.objects)
     counts[search.head.label] = 0
     return counts
 
 
 def find_edges(search: Search, counts: Longs) -> Iterator[Found]:
-    """`a(0, 1)` or `a(1, 0)` leads to the head."""
+    """Find rules in which `a(0, 1)` or `a(1, 0)` leads to the head."""
     for label in np.flatnonzero(search.are_supported(counts)).tolist():
         known = search.head.known[search.index.edges(label)[search.head.functional]]
         found = Found(((label, 0, 1),), int(counts[label]), len(known), int(np.count_nonzero(known)))
@@ -394,7 +396,8 @@ def find_paths(search: Search) -> Iterator[Found]:
 
 
 def _supported_paths(search: Search) -> list[tuple[int, int, int, int, int]]:
-    """The labels of the path as it leads away from the functional side, then its labels from 0 to 1 and its support."""
+    """Return the labels of the path as it leads away from the functional side, then its labels from 0 to 1 and its
+    support."""
     index, head = search.index, search.head
     supports = count_paths(index, head.subjects, head.objects)
     paths = supports.among(search.are_supported(supports.counts)).rows()
@@ -420,7 +423,7 @@ class Anchors(NamedTuple):
     """(entities, anchors): who has the edge, as a sparse matrix of 0 and 1."""
 
     def among(self, weights: Longs) -> Longs:
-        """By anchor: the sum of the weights of the entities that have it."""
+        """Return the sum of the weights of the entities that have an anchor, by anchor."""
         return np.asarray(self.holders.T @ weights)
 
 
@@ -453,7 +456,7 @@ def _find_anchors(search: Search, variable: int, entities: Sequence[str]) -> Anc
 
 
 def _find_with_edge(search: Search, label: int, anchors: Anchors, surpassed: float) -> Iterator[Found]:
-    """An edge between 0 and 1 with an anchor, more surely than the edge alone (skyline)."""
+    """Find rules of an edge between 0 and 1 with an anchor that is surer than the edge alone (skyline)."""
     head, variable = search.head, anchors.variable
     explained = np.isin(search.index.keys(head.label), search.index.keys(label))
     known = head.known[search.index.edges(label)[head.functional]]
@@ -471,7 +474,7 @@ def _find_with_edge(search: Search, label: int, anchors: Anchors, surpassed: flo
 
 
 def _find_pairs(search: Search, first: Anchors, second: Anchors) -> Iterator[Found]:
-    """An anchor of each variable. Either alone is not closed: no skyline."""
+    """Find rules with an anchor of each variable. Either alone is not closed, so the skyline does not apply."""
     counts = np.zeros((first.holders.shape[1], second.holders.shape[1]))
     for part in slice_by_weight(np.full(len(search.head.subjects), MOST_ANCHORS), MOST_CELLS):
         subjects, objects = search.head.subjects[part], search.head.objects[part]
@@ -494,7 +497,7 @@ def _count_by_entity(search: Search, numbers: Any) -> Longs:
 
 
 def _towards(search: Search, variable: int, label: int) -> int:
-    """The label of an edge between 0 and 1, as it leads away from the variable."""
+    """Return the label of an edge between 0 and 1, as it leads away from the variable."""
     return search.index.inverse(label) if variable else label
 
 
@@ -502,7 +505,7 @@ _bodies_of = keep_latest(lambda graph: Bodies(build_index(graph)))
 
 
 def mine(graph: Graph, relation: str, mining: Amie) -> tuple[Rule, ...]:
-    """The rules whose head is of `relation`.
+    """Return the rules whose head is of `relation`.
 
     Raises:
         ValueError: the graph has no such relation.
@@ -558,13 +561,14 @@ TRIPLE = 200
 ANCHORED_TRIPLE = 280
 """The same with constants: 246 measured."""
 ENTITY = 150
-"""Bytes of a name, and of what a search notes by entity."""
+"""Bytes of a name, and of a search's notes per entity."""
 BODY = 64
 """Bytes of a pair of labels whose support is counted."""
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: Amie) -> int:
-    """What a process takes at most, unless a single pair of entities has millions of paths between them."""
+    """Return the maximum memory of a process in bytes, unless a single pair of entities has millions of paths between
+    them."""
     bodies = min((2 * relations) ** 2, 8 * triples)
     each = ANCHORED_TRIPLE if mining.constants else TRIPLE
     return PROCESS + JOINS + triples * each + entities * ENTITY + bodies * BODY

@@ -52,12 +52,12 @@ def slice_by_weight(weights: NDArray[np.integer], most: int) -> Iterator[slice]:
 
 
 def concatenate_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of `range(start, start + length)` of each start, one after the other."""
+    """Return the numbers of `range(start, start + length)` of each start, one after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
-# Times of facts: dates count days, whole numbers are steps as they are.
+# Times of facts: dates count days, whole numbers are used as steps.
 
 ADVICE = "write a date (YYYY-MM-DD) or a whole number"
 _STEP = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -65,7 +65,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
 def parse(text: str) -> tuple[TimeUnit, int]:
-    """The unit and number that `text` stands for.
+    """Return the unit and number that `text` stands for.
 
     Raises:
         ValueError: it is neither a date that exists nor a whole number of at most 18 digits.
@@ -77,8 +77,8 @@ def parse(text: str) -> tuple[TimeUnit, int]:
     raise ValueError(f"{text[:50]!r} is neither")
 
 
-def written(time: int, unit: TimeUnit) -> str:
-    """`time` as text: the reverse of `parse`."""
+def format_time(time: int, unit: TimeUnit) -> str:
+    """Return `time` as text: the reverse of `parse`."""
     return date.fromordinal(time).isoformat() if unit == "day" else str(time)
 
 
@@ -88,13 +88,13 @@ _SEPARATORS = re.compile(r"[_/.\s]+")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def shown(name: str) -> str:
-    """The name of an entity with blanks for underscores."""
+def format_name(name: str) -> str:
+    """Return the name of an entity with blanks for underscores."""
     return name.replace("_", " ")
 
 
 def phrase(relation: str, declared: Phrase | None = None) -> str:
-    """The words for a relation: those declared, else its name.
+    """Return the words for a relation: those declared, else its name.
 
     Of a name, underscores, slashes, dots and the capitals inside a word part the words, and all are lower case:
     "Make_statement" is "make statement", "/people/person/nationality" is "people person nationality", "bornIn" is
@@ -107,13 +107,13 @@ def phrase(relation: str, declared: Phrase | None = None) -> str:
 
 
 def inverse_phrase(relation: str, declared: Phrase | None = None) -> str:
-    """The words for a relation with its terms exchanged: those declared, else "inverse of" and its phrase."""
+    """Return the words for a relation with its terms exchanged: those declared, else "inverse of" and its phrase."""
     if declared is not None and declared.inverse is not None:
         return declared.inverse
     return f"inverse of {phrase(relation, declared)}"
 
 
 def sentence(subject: str, words: str, obj: str, time: str | None = None) -> str:
-    """A fact in words; `words` is the phrase of its relation."""
-    said = f"{shown(subject)} {words} {shown(obj)}."
+    """Return a fact in words; `words` is the phrase of its relation."""
+    said = f"{format_name(subject)} {words} {format_name(obj)}."
     return said if time is None else f"Time {time} {said}"

@@ -7,7 +7,8 @@ from shared.rules.graph import Graph
 
 
 def mine(graph: Graph, relation: str, mining: Mining) -> tuple[Rule, ...]:
-    """The rules whose head is of `relation`, the surest first; graph and limits alone determine them and their order.
+    """Return the rules whose head is of `relation`, the surest first; only graph and limits determine them and their
+    order.
 
     Raises:
         ValueError: the graph has no such relation, or no times and the miner needs them.
@@ -17,7 +18,8 @@ def mine(graph: Graph, relation: str, mining: Mining) -> tuple[Rule, ...]:
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: Mining) -> int:
-    """What a process that mines such a graph takes at most, measured by `python -m tools.bench mining`, rounded up."""
+    """Return the maximum memory of a process that mines this graph, measured by `python -m tools.bench mining`, rounded
+    up."""
     if isinstance(mining, Amie):
         return amie.memory_bytes(triples, entities, relations, mining)
     return tlogic.memory_bytes(triples, entities, relations, mining)

@@ -30,7 +30,7 @@ class Spans(NamedTuple):
     stop: Integers
 
     def places(self) -> tuple[Integers, Integers]:
-        """All places, span after span: the number of the span, and the place."""
+        """Return all places, span after span: the number of the span, and the place."""
         lengths = self.stop - self.start
         return np.repeat(np.arange(len(lengths)), lengths), concatenate_ranges(self.start, lengths)
 
@@ -42,7 +42,7 @@ class Sorted:
         """`groups` and `ranks` are those of all edges by number; `clock` is the time of each rank."""
         self.edges = np.lexsort((ranks, groups))
         self.places = np.empty_like(self.edges)
-        """Where each edge stands in `edges`."""
+        """Position of each edge in `edges`."""
         self.places[self.edges] = np.arange(len(self.edges))
         self._names, first, number = np.unique(groups[self.edges], return_index=True, return_inverse=True)
         self._starts = np.append(first, len(groups))
@@ -52,17 +52,17 @@ class Sorted:
 
     @cached_property
     def log_weights(self) -> NDArray[np.float64]:
-        """By place: the logarithm of the sum of exp(time) over the group's edges up to there."""
+        """Return for each place the logarithm of the sum of exp(time) over the group's edges up to there."""
         sums: NDArray[np.float64] = self._clock[self._keys % self._times]
         before = np.arange(len(sums)) - self._starts[self._keys // self._times]
-        reach = 1  # a sum over so many edges is made of two over half as many
+        reach = 1  # a sum over `reach` edges is made of two over half as many
         while len(ends := np.flatnonzero(before >= reach)):
             sums[ends] = np.logaddexp(sums[ends], sums[ends - reach])
             reach *= 2
         return sums
 
     def between(self, groups: Integers, first: Integers | int, before: Integers | int) -> Spans:
-        """Of each group the edges whose rank is `first` or later, and earlier than `before`."""
+        """Return for each group the edges whose rank is `first` or later, and earlier than `before`."""
         number = np.searchsorted(self._names, groups)
         is_known = self._names[np.minimum(number, len(self._names) - 1)] == groups
         start = np.searchsorted(self._keys, number * self._times + first)
@@ -70,7 +70,7 @@ class Sorted:
         return Spans(start, np.where(is_known, np.maximum(start, stop), start))
 
     def from_group(self, first: Integers, last: Integers) -> Spans:
-        """The edges of all groups from `first` (included) to `last` (excluded)."""
+        """Return the edges of all groups from `first` (included) to `last` (excluded)."""
         return Spans(
             self._starts[np.searchsorted(self._names, first)], self._starts[np.searchsorted(self._names, last)]
         )
@@ -99,12 +99,12 @@ class Edges:
         self.clock = np.append(0.0, np.cumsum(np.minimum(np.diff(unsigned).astype(np.float64), UNDERFLOW)))
         """By rank: the steps since the first time, long gaps shortened."""
 
-    def turned(self, edges: Integers) -> Integers:
-        """The same facts in the other direction."""
+    def reverse(self, edges: Integers) -> Integers:
+        """Return the same facts in the other direction."""
         return (edges + self.facts) % (2 * self.facts)
 
     def pairs(self, subjects: Integers, objects: Integers) -> Integers:
-        """One number for two entities: the groups of `by_pair`."""
+        """Return one number for two entities: the groups of `by_pair`."""
         return subjects * self.entities + objects
 
     @cached_property
@@ -123,11 +123,11 @@ class Edges:
         return Sorted(self.relation * self.entities + self.subject, self.rank, self.clock)
 
     def of_relations(self, relations: Integers) -> Spans:
-        """All edges of each relation, in `by_relation`."""
+        """Return all edges of each relation, in `by_relation`."""
         return self.by_relation.from_group(relations * self.entities, (relations + 1) * self.entities)
 
     def following(self, edges: Integers, relations: Integers) -> Spans:
-        """The edges of each relation that begin where an edge ends, no earlier than it, in `by_relation`."""
+        """Return the edges of each relation that begin where an edge ends, no earlier than it, in `by_relation`."""
         groups = relations * self.entities + self.object[edges]
         return self.by_relation.between(groups, self.rank[edges], len(self.times))
 
@@ -140,7 +140,7 @@ Step = tuple[str, bool]
 
 
 def rule_of(head: Step, body: Sequence[Step], variables: Sequence[int], support: int, size: int) -> Rule:
-    """The rule of a body along `variables`, one more than there are steps."""
+    """Return the rule of a body along `variables`, one more than there are steps."""
     return Rule(
         head=_atom(head, variables[0], variables[-1]),
         body=tuple(_atom(step, *ends) for step, ends in zip(body, pairwise(variables), strict=True)),
@@ -184,8 +184,8 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
         else:
             choices, groups = edges.by_subject, at
         spans = choices.between(groups, 0, ranks if step == 1 else ranks + 1)
-        backs = choices.places[edges.turned(path[:, -1])]
-        # Which spans have a place beside the excluded one, and the place drawn in each of them.
+        backs = choices.places[edges.reverse(path[:, -1])]
+        # Find the spans that have a place other than the excluded one, and the place drawn in each of them.
         # An excluded place is of its span's last time, as the span's last place is: with equal weights, one stands
         # for the other.
         lies_inside = (spans.start <= backs) & (backs < spans.stop)
@@ -198,12 +198,12 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
 
 
 def draw_uniformly(_choices: Sorted, spans: Spans, rng: np.random.Generator) -> Integers:
-    """All places alike."""
+    """Return all places with equal probability."""
     return rng.integers(spans.start, spans.stop)
 
 
 def draw_recent(choices: Sorted, spans: Spans, rng: np.random.Generator) -> Integers:
-    """Each place with a weight of exp(its time); spans begin where their group does."""
+    """Return each place with a weight of exp(its time); spans begin where their group does."""
     weights = choices.log_weights
     wanted = weights[spans.stop - 1] + np.log1p(-rng.random(len(spans.stop)))
     low, high = spans.start, spans.stop - 1
@@ -247,7 +247,7 @@ class Heads:
         self._last = edges.rank[heads][order][first]
 
     def follow(self, pairs: Integers, ranks: Integers) -> NDArray[np.bool_]:
-        """Whether a fact of the head is later than `ranks`."""
+        """Return whether a fact of the head is later than `ranks`."""
         number = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
         last = np.where(self._pairs[number] == pairs, self._last[number], -1)
         later: NDArray[np.bool_] = last > ranks
@@ -255,7 +255,7 @@ class Heads:
 
 
 def equalities(edges: Edges, paths: Integers) -> Integers:
-    """Which entities of each path are equal: a bit for each two of its places, 0 where all differ."""
+    """Return which entities of each path are equal: a bit for each two of its places, 0 where all differ."""
     entities = np.column_stack((edges.subject[paths[:, :1]], edges.object[paths]))
     first, second = np.triu_indices(entities.shape[1], 1)
     bits: Integers = (entities[:, first] == entities[:, second]) @ (1 << np.arange(len(first)))
@@ -263,7 +263,8 @@ def equalities(edges: Edges, paths: Integers) -> Integers:
 
 
 def sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.random.Generator) -> WalkCounts:
-    """Of each body `samples` walks along its relations, no step earlier than the one before; duplicates count once.
+    """Draw `samples` walks of each body along its relations, no step earlier than the one before; duplicates count
+    once.
 
     As in TLogic, walks that end before the body does are lost, and a step is drawn from those that are possible, so
     that bodies with few continuations are found more often than others.
@@ -290,7 +291,7 @@ def _sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.ra
 
 
 def count(edges: Edges, shapes: Shapes, heads: Heads) -> WalkCounts:
-    """All bodies, `AT_ONCE` at a time."""
+    """Return all bodies, `AT_ONCE` at a time."""
     size, support = np.zeros_like(shapes.equalities), np.zeros_like(shapes.equalities)
     for body, relations in enumerate(shapes.relations):
         one = Shapes(relations[None, :], shapes.equalities[body : body + 1])
@@ -303,7 +304,7 @@ def count(edges: Edges, shapes: Shapes, heads: Heads) -> WalkCounts:
 
 
 def _extend(edges: Edges, paths: Integers, relations: Integers) -> Iterator[Integers]:
-    """All continuations of the paths along the relations."""
+    """Return all continuations of the paths along the relations."""
     if not len(relations):
         yield paths
         return
@@ -315,9 +316,9 @@ def _extend(edges: Edges, paths: Integers, relations: Integers) -> Iterator[Inte
 
 
 def _count(edges: Edges, shapes: Shapes, heads: Heads, body: Integers, paths: Integers) -> WalkCounts:
-    """Of distinct paths those that are of their body's shape.
+    """Return the distinct paths that have the shape of their body.
 
-    As in TLogic, a body that names no entity twice is one of paths that do, too; any other asks for exactly its
+    As in TLogic, a body that names no entity twice is one of paths that do as well; any other asks for exactly its
     equalities.
     """
     wanted = shapes.equalities[body]
@@ -334,7 +335,7 @@ DRAWS = {"exponential": draw_recent, "uniform": draw_uniformly}
 
 
 def mine(graph: Graph, relation: str, mining: TLogic) -> tuple[Rule, ...]:
-    """The rules whose head is of `relation`, then those of its inverse, short ones first.
+    """Return the rules whose head is of `relation`, then those of its inverse, short ones first.
 
     The random numbers follow from the seed, the relation's name, the direction and the length alone.
 
@@ -349,20 +350,20 @@ def mine(graph: Graph, relation: str, mining: TLogic) -> tuple[Rule, ...]:
         return ()
     rules: dict[tuple[object, object], Rule] = {}
     for forward in (True, False):
-        heads = facts if forward else edges.turned(facts)
+        heads = facts if forward else edges.reverse(facts)
         for length in range(1, mining.max_length + 1):
             for rule in _mine(graph, edges, heads, (relation, forward), length, mining):
-                rules.setdefault((rule.head, rule.body), rule)  # loops read alike in both directions
+                rules.setdefault((rule.head, rule.body), rule)  # loops are equal in both directions
     return tuple(rule for rule in rules.values() if rule.confidence > 0 and rule.confidence >= mining.min_confidence)
 
 
 def _mine(graph: Graph, edges: Edges, heads: Integers, head: Step, length: int, mining: TLogic) -> Iterator[Rule]:
-    """The rules of one head and length that the walks find and whose body holds at all."""
-    # Seeded by head and length: which process mines them, and what it mined before, makes no difference.
+    """Return the rules of one head and length that the walks find and whose body holds at all."""
+    # Seeded by head and length, so that the result does not depend on the process or its earlier work.
     seed = hashlib.sha256(f"{mining.seed}\0{head[0]}\0{head[1]}\0{length}".encode()).digest()[:16]
     rng = np.random.default_rng(int.from_bytes(seed))
     walks = walk(edges, heads, length, mining.walks, DRAWS[mining.transition], rng)
-    bodies = edges.turned(walks[:, :0:-1])
+    bodies = edges.reverse(walks[:, :0:-1])
     if not len(bodies):
         return
     rows = np.column_stack((edges.relation[bodies], equalities(edges, bodies)))
@@ -388,8 +389,8 @@ ROW = 300
 
 
 def memory_bytes(triples: int, entities: int, relations: int, mining: TLogic) -> int:
-    """What a process takes at most."""
+    """Return the maximum memory of a process in bytes."""
     rows = max(2 * AT_ONCE, mining.samples, mining.walks)
     if mining.exact:
-        rows += 2 * triples  # a single body may go on by every edge of a relation
+        rows += 2 * triples  # a single body may continue by every edge of a relation
     return PROCESS + triples * FACT + (entities + relations) * NAME + rows * ROW

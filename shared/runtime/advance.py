@@ -109,7 +109,7 @@ class Replay(Generic[T]):
             raise TooManyCalls(f"the pipeline asks for {len(self.calls)} calls at once; a step holds {MOST_SLOTS}")
         # A waiting sample stores the next position.
         if self.calls and self.position >= MOST_SLOTS:
-            raise TooManyCalls(f"the pipeline has waited for replies {MOST_SLOTS} times, which is as often as it may")
+            raise TooManyCalls(f"the pipeline has waited for replies {MOST_SLOTS} times, the maximum")
 
     def _send(self, value: Any) -> None:
         self.calls = ()
@@ -132,12 +132,12 @@ class Replay(Generic[T]):
             self._single = not isinstance(yielded, Sequence)
             calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
             if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
-                raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
+                raise TypeError(f"a pipeline must yield calls, but this one yielded {strange[0]}")
             self.calls = calls
             if self.calls:
                 return
             value = []
-        raise TooManyCalls(f"the pipeline has yielded no call {MOST_SLOTS} times in a row")
+        raise TooManyCalls(f"the pipeline yielded an empty step {MOST_SLOTS} times in a row")
 
 
 # Make every pipeline's searches leave out what `params.duplicates` and `params.dense` say: documents that would reveal
@@ -175,7 +175,7 @@ def complete_searches(
         reply = yield [complete(call) for call in yielded] if isinstance(yielded, Sequence) else complete(yielded)
 
 
-# What replaying needs to know of a job: pipeline, parameters, pins. Fixed at submission, so each process caches it.
+# The data of a job for replays: pipeline, parameters, pins. Fixed at submission, so each process caches it.
 
 JOBS = text(
     "SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash,"
@@ -368,7 +368,7 @@ def item_from_row(row: RowMapping) -> Item:
         Unreadable: the columns are empty, as an outer join leaves them if the item is gone.
     """
     if row["ordinal"] is None:
-        raise Unreadable("the sample's item is not in the dataset any more")
+        raise Unreadable("the sample's item is no longer in the dataset")
     copied = {name: row[name] for name in ("ordinal", "question", "gold", "custom_id")}
     return Item(
         **copied,
@@ -378,7 +378,7 @@ def item_from_row(row: RowMapping) -> Item:
 
 
 def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
-    """Decode what was stored for the sample at submission; None for pipelines without such data.
+    """Decode the stored input of the sample; None for pipelines without such data.
 
     Raises:
         Unreadable: the data is gone or cannot be decoded.
@@ -386,16 +386,16 @@ def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
     if pipeline not in GIVEN:
         return None
     if row["given"] is None:
-        raise Unreadable("what was given for the sample is not there any more")
+        raise Unreadable("the stored input of the sample no longer exists")
     try:
         given: Stored = msgspec.json.decode(row["given"], type=GIVEN[pipeline])
     except ValueError as error:
-        raise Unreadable(f"what was given for the sample cannot be read: {error}") from error
+        raise Unreadable(f"the stored input of the sample cannot be read: {error}") from error
     return given
 
 
 def list_given_documents(given: Iterable[Stored | None]) -> set[str]:
-    """Return the hashes of the documents in what was given, which a replay may read before its first reply."""
+    """Return the hashes of the documents in the stored input, which a replay may read before its first reply."""
     named: set[str] = set()
     for each in given:
         if isinstance(each, Given):
@@ -470,7 +470,7 @@ class SampleProgress:
         self.job = job
         self.replay = replay
         self.place = place
-        """Where its calls stand in the queue; smaller ones are claimed first."""
+        """Priority of its calls in the queue; smaller ones are claimed first."""
         self.steps: list[NewStep] = []
         self.bound: tuple[Bound, ...] = ()
         self._binder = SampleBinder(job.binding, repeat)
@@ -480,7 +480,7 @@ class SampleProgress:
 
     @property
     def waits(self) -> bool:
-        """Whether the pipeline waits for calls."""
+        """Return whether the pipeline waits for calls."""
         return bool(self.replay.calls)
 
     @property
@@ -518,7 +518,7 @@ class SampleProgress:
         except (TooManyCalls, RepeatedDraw) as error:
             self.bound = ()
             self.replay.fail("pipeline_error", str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a pipeline yields must end its own sample only
+        except Exception as error:  # noqa: BLE001 - a defect of a pipeline must end its own sample only
             self.bound = ()
             self.replay.fail("pipeline_error", f"cannot bind a call: {error!r}")
         where = self.replay.position
@@ -530,7 +530,7 @@ def _abbreviate(keys: Sequence[bytes]) -> str:
     return ", ".join(key.hex()[:12] for key in keys) or "nothing"
 
 
-# Record what a batch of samples waits for: calls, queue rows, steps, and the samples' new positions.
+# Record the needs of a batch of samples: calls, queue rows, steps, and the samples' new positions.
 
 # Sorted by key, so that two processes that insert the same keys cannot deadlock.
 INSERT_CALLS = text("""
@@ -775,13 +775,13 @@ def _make_storable(detail: str) -> str:
     return detail[:4000].replace("\0", "").encode(errors="replace").decode()
 
 
-# Advance ready samples: replay each as far as its replies go, and record what it waits for or how it ended.
+# Advance ready samples: replay each as far as its replies go, and record its calls or its end.
 #
 # Any process may do it. One short transaction per batch; the row locks are the claim, so a crash releases them.
 # Lock order: samples (id), calls (key, by the unique index), queue (new rows only).
 #
 # A sample that cannot be read fails alone. If an unexpected error stops a batch, the batch is halved until the sample
-# that causes the error is alone; that sample fails as `internal_error`, and the others go on.
+# that causes the error is alone; that sample fails as `internal_error`, and the others continue.
 
 READY_SAMPLES = fill_names("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
@@ -857,7 +857,7 @@ class Advancer:
         """Advance the samples that `pick` selects.
 
         Raises:
-            BatchStopped: one of them may have to fail, so that the others can go on.
+            BatchStopped: one of them may have to fail, so that the others can continue.
         """
         while True:
             try:

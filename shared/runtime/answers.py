@@ -97,7 +97,7 @@ async def load_items(database: Database, dataset: str) -> ItemIndex:
     """Load the dataset's items by their ids and questions, as the lines of a file name them.
 
     Raises:
-        NotFound: there is no such dataset.
+        NotFound: the dataset does not exist.
     """
     async with database.transaction() as connection:
         number = (await connection.execute(SELECT_DATASET_ID, {"name": dataset})).scalar()
@@ -118,7 +118,7 @@ async def submit_imported(
 
     Raises:
         Conflict: a job has this name already.
-        Invalid: there are no answers, or the repeats do not start at 0.
+        Invalid: answers are missing, or the repeats do not start at 0.
         InvalidLine: from `batches`.
         TooLarge, TooMany: more than the operator allows.
     """
@@ -130,7 +130,7 @@ async def submit_imported(
         if not tally.answers:
             raise Invalid(
                 "the upload holds no answers",
-                hint="send one line for each answer; lines that were left out are no answers",
+                hint="send one line for each answer; skipped lines do not count as answers",
             )
         if tally.lowest:
             hint = f"add {tally.lowest} to `first_repeat`: the number that the first repeat has in the file"
@@ -198,7 +198,7 @@ CALLS = sql("""
 SAMPLES = text("SELECT count(*) FROM samples WHERE job_id = :job AND kind = 'item'")
 WITHOUT_ANSWERS = (EMBEDDING, MINE_RULES, WRITE_QUESTIONS)
 SELF_RAG = "self-rag"
-"""Its texts have reflection tokens, which are no part of the reply."""
+"""Its texts have reflection tokens, which are not part of the reply."""
 NAMED = lifecycle.LONGEST - len("-measured")
 """Characters of the ended job's name that the new one keeps."""
 REPLY: Any = Reply
@@ -229,7 +229,7 @@ async def submit_measured(
         NotFound: no such job.
         Conflict: it has not completed, it has no answers, or a job has the new name already.
         Unreadable: this release cannot read its parameters or its outcomes.
-        Invalid: there is no such metric, or the job lacks what it reads.
+        Invalid: the metric does not exist, or the job lacks data that it reads.
         TooLarge, TooMany: more than the operator allows.
         IdempotencyMismatch, InProgress: see `run_once` and `lifecycle.reserve`.
     """
@@ -249,7 +249,9 @@ async def submit_measured(
 async def _copy_answers(connection: AsyncConnection, source: uuid.UUID, request: MeasureRequest) -> Submission:
     row = await _find_measurable(connection, source)
     if not request.metrics.names:
-        raise Invalid("`params.metrics.names`: there is nothing to measure", hint="name a metric, such as faithfulness")
+        raise Invalid(
+            "`params.metrics.names`: at least one metric is needed", hint="name a metric, such as faithfulness"
+        )
     check_metric_names(request.metrics)
     params, problem = try_decode_params(row["params"], f"the parameters of job {row['job']}")
     if params is None:
@@ -277,7 +279,7 @@ async def _find_measurable(connection: AsyncConnection, source: uuid.UUID) -> Ro
         raise Conflict(problem, hint="wait for its end: mathrag job watch")
     if row["state"] != "completed":
         problem = f"job {row['name']} is {row['state']}, and only a completed job can be measured"
-        raise Conflict(problem, hint="mathrag job requeue submits it anew")
+        raise Conflict(problem, hint="mathrag job requeue submits it again")
     return row
 
 

@@ -33,7 +33,7 @@ MOST_STYLES = 100
 LEAST_CHARACTERS = 200
 """Shorter passages, such as headings, have nothing to ask about."""
 MOST_CHARACTERS = 4_000
-"""Of English, some 1,300 tokens: two of them fit into a context of 4,096 tokens beside the instructions."""
+"""In English about 1,300 tokens: two of them and the instructions fit into a context of 4,096 tokens."""
 POOL = 2_000
 """Passages among which those of a two-hop question are paired."""
 RESERVE = 500
@@ -78,7 +78,7 @@ _LINKING = re.compile(f"[{CJK}]{{2}}|[^\\W\\d_]{{4,}}")
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset as it is requested."""
+    """The request for a dataset."""
 
     name: str
     corpus: str
@@ -143,7 +143,7 @@ async def generate(database: Database, settings: Settings, request: GenerationRe
     """Start to generate the dataset, say that it is being written, or store it; return whether this stored it.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Invalid: the name or a model cannot be used, or the corpus has too few passages.
         Conflict: the name is taken, or no question passed the checks.
         Unreadable: this release cannot read what another one wrote.
@@ -160,7 +160,7 @@ async def generate(database: Database, settings: Settings, request: GenerationRe
             if request.hops == (2,):
                 wanted = f"two {wanted} that are of different documents and share a rare word"
             problem = f"`corpus`: {request.corpus!r} has no {wanted}"
-            raise Invalid(problem, hint=f"see what it has: mathrag corpus preview {request.corpus}")
+            raise Invalid(problem, hint=f"see its documents: mathrag corpus preview {request.corpus}")
         job = await _start(database, settings, request, candidates)
     if job["state"] == "completed":
         return await _store(database, request, job)
@@ -189,7 +189,7 @@ async def _find_job(connection: AsyncConnection, request: GenerationRequest) -> 
 async def _start(
     database: Database, settings: Settings, request: GenerationRequest, candidates: Sequence[Sequence[Passage]]
 ) -> RowMapping:
-    """Store the passages of each candidate, and insert the job that writes its question, unless somebody else did."""
+    """Store the passages of each candidate, and insert the job that writes its question, unless another request did."""
     names = [" + ".join(passage.id for passage in each) for each in candidates]
     dataset = await datasets.provide_unlisted(database, "passages", names)
     job, styles = uuid.uuid4(), request.styles or ("",)
@@ -240,7 +240,7 @@ def _choose(drawn: Sequence[Passage], hops: Sequence[int], wanted: int) -> list[
 def find_distinct(texts: Sequence[str]) -> list[int]:
     """Return the places of the texts that do not all but repeat an earlier one.
 
-    Texts that are alike share a shingle among the rarest fifth of each (prefix filtering: Bayardo et al. 2007), so only
+    Similar texts share a shingle among the rarest fifth of each (prefix filtering: Bayardo et al. 2007), so only
     those that share one are compared.
     """
     every = [make_shingles(extract_terms(text)) for text in texts]
@@ -298,7 +298,7 @@ async def _store(database: Database, request: GenerationRequest, job: RowMapping
         raise Conflict(
             f"no question passed the checks: of {len(rows)} candidates,"
             f" {', '.join(f'{count} {reason}' for reason, count in reasons.items())}",
-            hint=f"look at what the model wrote: mathrag sample list {job['name']}; a larger judge model writes better",
+            hint=f"see the texts of the model: mathrag sample list {job['name']}; a larger judge model helps",
         )
     ids = await _load_ids(database, request.corpus, used)
     items = [_make_item(each, ids, request) for each in used]

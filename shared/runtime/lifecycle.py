@@ -22,7 +22,7 @@ from shared.runtime.queue import park, park_job, revive_calls
 from shared.storage import provenance
 from shared.storage.database import RUNNABLE, Database, is_passing, sql
 
-# Lock a job's row before changing the job, so that what was checked stays true until the commit.
+# Lock a job's row before changing the job, so that the checks stay true until the commit.
 
 LOCK = text("SELECT id, state, version, total FROM jobs WHERE public_id = :job FOR NO KEY UPDATE")
 _STANDS = {
@@ -47,7 +47,7 @@ async def lock_job(connection: AsyncConnection, public_id: uuid.UUID, versions: 
     if versions is not None and row.version not in versions:
         raise PreconditionFailed(
             f"job {public_id} is at version {row.version} and {row.state}",
-            hint="get it again, then repeat with its new ETag",
+            hint="read it again, then repeat the change with its new ETag",
         )
     return row
 
@@ -55,7 +55,7 @@ async def lock_job(connection: AsyncConnection, public_id: uuid.UUID, versions: 
 def state_conflict(public_id: uuid.UUID, state: str, wish: str) -> Conflict:
     """Return the error that a job in `state` cannot be `wish` (a participle such as "paused")."""
     stands = _STANDS.get(state, f"has {state}")
-    return Conflict(f"job {public_id} {stands}; it cannot be {wish}", hint="mathrag job requeue submits it anew")
+    return Conflict(f"job {public_id} {stands}; it cannot be {wish}", hint="mathrag job requeue submits it again")
 
 
 # Cancel a job: its samples end, its calls are parked, and calls in flight may still finish.
@@ -205,7 +205,7 @@ FINALIZE = sql("""
         AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
     RETURNING j.id""")
 # A cancelled job's calls may still be running at the guard. While a call is queued for this job alone, an uncommitted
-# claim may hold it, so pending calls count, too, until they are parked.
+# claim may hold it, so pending calls count as well, until they are parked.
 DRAINED = sql("""
     SELECT j.id FROM jobs j
     WHERE j.id = :job AND j.state = 'cancelling'
@@ -317,7 +317,7 @@ async def start_jobs(connection: AsyncConnection, jobs: Sequence[int], prepared:
 # Calls belong to no job: those that no other job waits for leave the queue and return to it when the job resumes.
 
 PAUSE = text("UPDATE jobs SET state = 'paused', version = version + 1 WHERE id = :job")
-# An advance that holds ready samples is about to commit calls: wait for it, so that they are parked, too.
+# An advance that holds ready samples is about to commit calls: wait for it, so that they are parked as well.
 AWAIT_ADVANCE = sql("SELECT id FROM samples WHERE job_id = :job AND state = {READY} ORDER BY id FOR NO KEY UPDATE")
 RESUME = text("""
     UPDATE jobs SET state = CASE WHEN running_at IS NULL THEN 'preparing' ELSE 'running' END, version = version + 1
@@ -463,7 +463,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
 async def amend(
     database: Database, public_id: uuid.UUID, change: Amendment, versions: Collection[int] | None = None
 ) -> None:
-    """Change the job, whatever its state.
+    """Change the jobin any state.
 
     Raises:
         NotFound: no such job.

@@ -35,7 +35,7 @@ SELECT_JOB_ID = text("SELECT id FROM jobs WHERE public_id = :job")
 
 
 class BankRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule bank as it is requested."""
+    """The request for a rule bank."""
 
     name: str
     graph: str
@@ -177,7 +177,7 @@ REPLY = sql("""
     SELECT s.ordinal, a.reply FROM samples s JOIN steps t ON t.sample_id = s.id
     JOIN attempts a ON {ACCEPTED_FOR} t.call_id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal > :after ORDER BY s.ordinal LIMIT 1""")
-AGAIN = "mine it again with the same command, and what is done is kept"
+AGAIN = "mine it again with the same command; finished work is kept"
 
 
 async def list_due_banks(database: Database) -> list[str]:

@@ -45,7 +45,7 @@ def parse_params(values: Tree, configured: Tree = MappingProxyType({})) -> Param
         problem = "`params`: contains a lone surrogate (half a character), which is not valid text"
         raise Invalid(problem, hint="write the whole character") from error
     for path, value, rule in out_of_range(params):
-        # The configuration may have been accepted by a release without this range, and jobs must go on.
+        # The configuration may have been accepted by a release without this range, and jobs must continue.
         if values and not _is_configured(path, values, configured):
             raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}", hint=_suggest_value(path, value))
     check_thresholds(params.crag)
@@ -73,7 +73,7 @@ def check_grader(name: str, at: str = "params.grading.grader") -> None:
     """Check that there is a grader of this name.
 
     Raises:
-        Invalid: there is none, or it is a plug-in that cannot be used; the message says why.
+        Invalid: it does not exist, or is a plug-in that cannot be used; the message has the reason.
     """
     try:
         get_grader(name)
@@ -87,7 +87,7 @@ def check_metric_names(metrics: MetricsParams, at: str = "params.metrics.names")
     """Check that there is each of the metrics.
 
     Raises:
-        Invalid: there is none of a name, or it is a plug-in that cannot be used; the message says why.
+        Invalid: it does not exist, or is a plug-in that cannot be used; the message has the reason.
     """
     for name in metrics.names:
         try:
@@ -163,7 +163,7 @@ def check_read_by(
         values: the given parameters.
         reads: the parameters, and groups of them, that it reads.
         params: the values of all parameters.
-        unasked: those of `reads` that it does not read this time, each with what it would need.
+        unasked: those of `reads` that it does not read this time, each with its condition.
 
     Raises:
         Invalid: see `check_read`.
@@ -230,9 +230,9 @@ def _to_invalid(error: msgspec.ValidationError, tree: Tree) -> Invalid:
     if value := _UNLISTED.match(words):
         group = type(reduce(getattr, names[:-1], Params()))
         values = ", ".join([value for value in get_args(get_type_hints(group)[names[-1]]) if value])
-        return Invalid(f"`{path}`: {value['value']} is none of its values", hint=f"choose one of {values}")
+        return Invalid(f"`{path}`: {value['value']} is not one of its values", hint=f"choose one of {values}")
     given: Any = tree
-    for name in names:  # the path of a member, such as `terms[...]`, ends at what holds it
+    for name in names:  # the path of a member, such as `terms[...]`, ends at its container
         given = given.get(name) if isinstance(given, Mapping) else given
     if names == ["grading", "grader"] and isinstance(given, str):
         check_grader(given)  # says which there are

@@ -1,4 +1,4 @@
-"""What a job is pinned to: models, plug-ins, and the calibrations of thresholds, judges and rules."""
+"""Pin a job: its models, plug-ins, and the calibrations of thresholds, judges and rules."""
 
 import uuid
 from collections import defaultdict
@@ -107,7 +107,7 @@ VERIFIER = ModelIdentity(
 INTERPRETER = ModelIdentity(
     name="interpreter", backend="sympy", digest="programs", version=f"{version('sympy')}/{programs.VERSION}"
 )
-"""Stands for what runs the programs that models write."""
+"""Stands for the interpreter of programs that models write."""
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=files.digest(WEIGHTS) if WEIGHTS.exists() else "none"
@@ -147,9 +147,9 @@ def embedder_identity(signature: str) -> ModelIdentity:
 BUILT_IN: Mapping[str, ModelIdentity] = {
     "grade": GRADER, "verify": VERIFIER, "execute": INTERPRETER, "estimate": ESTIMATOR,
 }  # fmt: skip
-"""By role, what the code itself answers with. Another digest or version makes another call."""
+"""By role, the code that answers calls itself. Another digest or version makes another call."""
 EMBEDDER = "embedder"
-"""Name of the row that stands for what the retriever embeds with."""
+"""Name of the row that stands for the retriever's embedder."""
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
 """Stands for the reranker while none is configured."""
 NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
@@ -179,7 +179,8 @@ async def register(
 
 
 async def retire(connection: AsyncConnection, device: str, name: str | None = None) -> None:
-    """Mark the device's models, or those with this name, as no longer served; its guard registers what it serves."""
+    """Mark the device's models, or those with this name, as no longer served; its guard registers those that it
+    serves."""
     await connection.execute(RETIRE, {"device": device, "name": name})
 
 
@@ -229,7 +230,7 @@ async def pin_embedder(connection: AsyncConnection) -> Pin:
     """
     row = (await connection.execute(LATEST, {"name": EMBEDDER})).first()
     if row is None:
-        raise Unavailable("the retriever has not said yet what it embeds with", hint="see its log")
+        raise Unavailable("the retriever has not reported its embedder yet", hint="see the retriever's log")
     return Pin(model_id=row.id, hash=row.hash.hex())
 
 
@@ -245,7 +246,7 @@ async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> di
     return {row.kind: Pin(model_id=row.id, hash=row.hash.hex()) for row in rows}
 
 
-# What a job uses of plug-ins, and of the operator's prompts and rubrics: checked and pinned at its submission.
+# Check and pin the plug-ins, prompts and rubrics of a job at its submission.
 
 _REQUEST = msgspec.json.Decoder(Request)
 
@@ -277,7 +278,7 @@ async def pin_prompt(connection: AsyncConnection, reference: str) -> AnswerPromp
     """Find the prompt that a job names.
 
     Raises:
-        Invalid: there is none, it cannot be used, or it needs something else than an answer is asked for with.
+        Invalid: it does not exist, cannot be used, or needs other slots than `question` and `context`.
     """
     if problem := explain_unusable(Kind.TEMPLATE, reference):
         raise Invalid(f"`params.generate.template`: {problem}", hint="mathrag plugin list")
@@ -307,10 +308,10 @@ def check_shows_documents(prompt: AnswerPrompt | None, calls: Iterable[Bound]) -
 
 
 def with_rubric(grading: GradingParams) -> GradingParams:
-    """Replace `@NAME` by the text of that rubric, so that the job keeps what its replies are rated by.
+    """Replace `@NAME` by the text of that rubric, so that the job keeps it.
 
     Raises:
-        Invalid: there is no such rubric, or it cannot be used.
+        Invalid: the rubric does not exist, or it cannot be used.
     """
     if not grading.rubric.startswith("@"):
         return grading
@@ -353,7 +354,7 @@ async def calibrate_crag(
 ) -> Calibrated:
     """Compute thresholds from each item's first confidence and from whether its first list holds a relevant document.
 
-    The dataset's gold documents tell what is relevant, or, with `judged_by`, the judge of another job. Repeats of an
+    The dataset's gold documents decide on relevance, or with `judged_by` the judge of another job. Repeats of an
     item add no information and are left out.
 
     Raises:
@@ -389,7 +390,7 @@ async def _find_crag_job(connection: AsyncConnection, reference: str) -> tuple[i
     job = await jobs.view(connection, row)
     if job.pipeline != PIPELINE:
         hint = f"name a job of `{PIPELINE}`: only that pipeline records how sure its evaluator was"
-        raise Conflict(f"job {job.name!r} runs `{job.pipeline}`, which cannot give thresholds", hint=hint)
+        raise Conflict(f"job {job.name!r} runs `{job.pipeline}`, which does not record confidences", hint=hint)
     if job.params is None:
         raise Unreadable(f"job {job.name!r}: {job.unreadable}", hint="ask the release that ran it")
     return row, job, job.params.crag.evaluator
@@ -504,7 +505,7 @@ JUDGE = text("""
 
 
 class RatingJudge(msgspec.Struct, frozen=True, kw_only=True):
-    """What identifies the judge whose ratings are calibrated."""
+    """The identity of the judge whose ratings are calibrated."""
 
     model: str
     """Hash of the model (hex)."""
@@ -555,7 +556,7 @@ async def pin_judge_calibration(connection: AsyncConnection, params: Params, pin
         pin: the job's judge.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
         Conflict: see `calibrate_judge`.
         Invalid: the set holds ratings of another judge, by another rubric or between other anchors.
     """
@@ -580,7 +581,7 @@ async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibr
     Each task counts once, with the mean of its labellers' last labels; abstentions are ignored.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
         Conflict: its tasks are not documents, its job was purged, or too few tasks have a label.
     """
     found, _ = await _calibrate(connection, name)
@@ -646,7 +647,7 @@ async def pin_rulerag(
         raise Invalid("`params.rules`: pipeline 'rulerag' needs a rule bank, or `rulerag.most` 0", hint=hint)
     if rulerag.query == "rewritten" and not has_judge:
         hint = "name one with --model judge=NAME, configure `roles.judge`, or take `joined`"
-        raise Invalid("`params.rulerag.query`: `rewritten` needs a judge model, and there is none", hint=hint)
+        raise Invalid("`params.rulerag.query`: `rewritten` needs a judge model, but the job has none", hint=hint)
     graph = (await connection.execute(GRAPH, {"corpus": corpus})).first()
     if graph is not None and params.rules:
         await _check_graph(connection, params.rules, graph.name, graph.hash)

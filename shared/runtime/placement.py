@@ -18,7 +18,7 @@ from shared.models.ollama import DEFAULT_URL
 from shared.settings import Device, Model, Settings
 from shared.shapes import Architecture
 
-# Memory of configured models in MiB: what they declare, otherwise an estimate from their files.
+# Memory of configured models in MiB: as declared, otherwise an estimate from their files.
 #
 # An estimate needs the file on this machine. Where guards run on other machines, declare `footprint_mib`.
 
@@ -99,7 +99,7 @@ def settings_for_device(settings: Settings, device: str) -> Settings:
     """Return the settings reduced to one device: it becomes `device`, and only its models remain.
 
     Raises:
-        Invalid: there is no such device.
+        Invalid: the device does not exist.
     """
     found = {each.id: each for each in settings.all_devices()}
     if device not in found:
@@ -124,7 +124,7 @@ def find_problems(settings: Settings) -> Iterator[tuple[str, str]]:
             where = f"{model.device}, which" if model.device else "any device, the largest of which"
             how = "declares" if model.footprint_mib else "by its file needs"
             yield name, f"{how} {footprints[name]} MiB and does not fit on {where} has {budget} MiB"
-    # Ollama chooses devices itself, so each device needs a server of its own.
+    # Ollama chooses devices itself, so each device needs its own server.
     owners: dict[str, str] = {}
     for name, model in settings.models.items():
         if model.driver == "ollama":

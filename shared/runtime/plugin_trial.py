@@ -21,7 +21,7 @@ from shared.shapes import Kind, PluginPin, State
 
 
 def main(parent: int, kind: Kind, name: str, value: str) -> None:
-    """Print the verdict as JSON, and end at once, whatever the import has started."""
+    """Print the verdict as JSON, and end at once, even if the import has started threads."""
     die_with(parent)
     if kind is Kind.GRADER:  # it has no more where it marks
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -43,7 +43,7 @@ def judge(kind: Kind, name: str, value: str) -> TrialResult:
         return TrialResult(state=State.REFUSED, detail="its import starts a thread: start it when it is first used")
     try:
         return CHECKS[kind](name, found)
-    except BaseException as error:  # noqa: BLE001 - what is checked is code of others
+    except BaseException as error:  # noqa: BLE001 - the checked code is not ours
         return TrialResult(state=State.REFUSED, detail=_describe_error(error))
 
 
@@ -79,13 +79,13 @@ def _check_grader(name: str, found: Any) -> TrialResult:
     from shared.rag.grading import EXTRACTS, Grader
 
     if not isinstance(found, Grader) or not callable(found.mark):
-        raise TypeError("it is no grader: make it a `shared.rag.grading.Grader` with a function that marks")
+        raise TypeError("it is not a grader: make it a `shared.rag.grading.Grader` with a function that marks")
     if found.name != name:
         raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
     extract = next((word for word, each in EXTRACTS.items() if each is found.extract), None)
     if extract is None:
         shipped = f"one of {', '.join(EXTRACTS)} in `shared.rag.grading.EXTRACTS`"
-        raise TypeError(f"its `extract` is a function of its own, which replays would run: take {shipped}")
+        raise TypeError(f"its `extract` is its own function, which replays would run: use {shipped}")
     declares = {"extract": extract, "score": found.score, "most": found.most, "worded": found.worded}
     return TrialResult(state=State.READY, declares=declares)
 
@@ -96,7 +96,9 @@ def _check_metric(name: str, found: Any) -> TrialResult:
     from shared.runtime.price import MadeUpLibrary, dry_rounds, make_placeholder_item, make_placeholder_job
 
     if not isinstance(found, answer_metrics.Metric):
-        raise TypeError("it is no metric: make it a `shared.rag.answer_metrics.Metric` with a function that measures")
+        raise TypeError(
+            "it is not a metric: make it a `shared.rag.answer_metrics.Metric` with a function that measures"
+        )
     if found.name != name:
         raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
     answer_metrics.adopt(found)
@@ -112,7 +114,7 @@ def _check_metric(name: str, found: Any) -> TrialResult:
 
 def _check_callable(_name: str, found: Any) -> TrialResult:
     if not callable(found):
-        raise TypeError(f"a function or a class belongs there, and not {type(found).__name__}")
+        raise TypeError(f"it must be a function or a class, not {type(found).__name__}")
     return TrialResult(state=State.READY)
 
 

@@ -1,4 +1,4 @@
-"""Price one question: run its pipeline dry on made-up replies, and compare its calls with what the devices hold.
+"""Price one question: run its pipeline dry on made-up replies, and compare its calls with the models on the devices.
 
 Made-up searches never find the same document twice, draws of a prompt differ, and each line of a made-up text can be
 a query. A pipeline without loops therefore makes at most these calls, but for those of metrics: they depend on the
@@ -96,7 +96,7 @@ def _list_loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
 
 
 class MadeUpLibrary(dict[str, replies.Document]):
-    """A library in which every hash has a document of its own."""
+    """A library in which every hash has its own document."""
 
     def __missing__(self, hash_: str) -> replies.Document:
         return replies.Document(problem="", text=hash_)
@@ -205,7 +205,7 @@ def _make_up_text(call: calls.Write | calls.Generate) -> replies.Generated:
         if call.template.startswith("program"):
             return replies.Generated(text="```python\nanswer = 1\n```")
         tokens = (replies.Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
-        # Each draw another answer: these are compared, and what has none is not rated.
+        # Each draw another answer: these are compared, and a draw without one is not rated.
         written = "".join(f"Sentence {n} [1]. " for n in range(1, SENTENCES))
         return replies.Generated(text=f"{written}\\boxed{{{call.draw}}}", tokens=tokens)
     if call.template == "claims":

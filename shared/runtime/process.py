@@ -83,7 +83,7 @@ def _watch(watch: TickWatch, lane: Lane, redis: BlockingRedis) -> None:
 
 # A worker process: Celery's main process forks one child with one event loop, one database and one worker.
 #
-# Mining takes minutes, so it has a second worker in a thread of its own; a tick may last two minutes.
+# Mining takes minutes, so it has a second worker in its own thread; a tick may last two minutes.
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,6 @@ class ForkedWorker:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.tools.database.close()
         await self.tools.guards.close()
         await self._redis.aclose()
@@ -157,7 +156,7 @@ class ForkedWorker:
         self._loop.run_until_complete(self._mine(miners))
 
     async def _mine(self, miners: Miners) -> None:
-        # One relation per claim, so that a kill loses only what its processes were working on.
+        # One relation per claim, so that a kill loses only the work of its processes.
         limits = self._settings.workers.model_copy(update={"chunk": 1, "streams": self._settings.workers.miners})
         async with miners(self.tools) as executors:
             while not self._stopping():
@@ -169,7 +168,7 @@ class ForkedWorker:
 
 
 class ForkedProcess:
-    """The forked process: it handles ticks, and mines in a thread with an event loop of its own."""
+    """The forked process: it handles ticks, and mines in a thread with its own event loop."""
 
     def __init__(self, make: Callable[[], ForkedWorker], miners: Miners | None) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Delete what is old: jobs with their calls and texts, chats after their time, and what nothing uses."""
+"""Delete old data: jobs with their calls and texts, expired chats, and unused sources."""
 
 import asyncio
 import logging
@@ -187,7 +187,7 @@ async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobConte
     """Find the jobs with these ids or names.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference matches several jobs, or some jobs or their batches are live; the message names them.
     """
     async with owner.snapshot() as connection:
@@ -199,7 +199,9 @@ async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobConte
         raise Conflict(f"only an ended job can be purged: {'; '.join(live)}", hint="mathrag job cancel JOB, or wait")
     if awaited:
         names = "; ".join(f"{row.name} ({row.public_id}), batch {row.state}" for row in awaited)
-        raise Conflict(f"a batch that has not ended needs these jobs: {names}", hint="wait until its files are written")
+        raise Conflict(
+            f"a batch that has not ended needs these jobs: {names}", hint="wait until the batch's files are written"
+        )
     return [JobContent(**row) for row in rows]
 
 
@@ -232,7 +234,7 @@ async def purge(owner: Database, job: JobContent, actor: str) -> None:
 async def forget_questions(owner: Database) -> int:
     """Delete the datasets of deleted online jobs and batches; return how many.
 
-    Batches of such jobs are deleted, too, thirty days after their end.
+    Batches of such jobs are deleted as well, thirty days after their end.
     """
     async with owner.transaction() as connection:
         await connection.execute(DELETE_BATCHES)
@@ -253,7 +255,7 @@ async def delete_unused(owner: Database, actor: str) -> dict[str, list[str]]:
     return deleted
 
 
-# Delete one dataset or one corpus by name, as the database's owner. What existing jobs use is not deleted.
+# Delete one dataset or one corpus by name, as the database's owner. Data of existing jobs is not deleted.
 #
 # Reports and audits of an ended job read its items and its corpus, so an ended job keeps both until it is purged. A
 # live job keeps the corpus that CRAG falls back to as well.

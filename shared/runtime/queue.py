@@ -1,4 +1,4 @@
-"""The queue of model calls: claim calls, answer them, give them back, retry and park them, and find what is ready."""
+"""The queue of model calls: claim calls, answer them, give them back, retry and park them, and find ready samples."""
 
 import asyncio
 import logging
@@ -82,7 +82,7 @@ class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether the call was not answered at all, so that it is tried again."""
+        """Return whether the call was not answered at all, so that it is tried again."""
         return isinstance(self.reply, Failure) and self.reply.kind in INFRASTRUCTURE
 
 
@@ -114,7 +114,7 @@ SUSPECT_LOCK = 7331
 """Advisory lock class: ordinary claims of a model share it, a suspect's claim holds it exclusively."""
 SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
 EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
-# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes, whatever its statistics are.
+# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes, regardless of its statistics.
 WANTED = fill_names("""EXISTS (
         SELECT 1 FROM steps t,
             LATERAL (SELECT s.job_id FROM samples s
@@ -229,7 +229,7 @@ class Claims:
         await retry_through_outage(lambda: self._database.column(RELEASE, values), self._ttl)
 
     async def wait(self, token: uuid.UUID, calls: Sequence[int], model_id: int, what: str, said: str) -> None:
-        """Record an outage of what the model needs and release the calls without charging them."""
+        """Record an outage of a server that the model needs and release the calls without charging them."""
 
         async def note() -> None:
             async with self._database.transaction() as connection:
@@ -346,7 +346,7 @@ class ReplyStore:
         except SQLAlchemyError as error:
             if not is_passing(error):
                 raise
-        # The commit's result is unknown: repeat it, and count what either attempt has stored.
+        # The commit's result is unknown: repeat it, and count the replies that either attempt has stored.
         await retry_through_outage(lambda: self._database.column(ACCEPT, values), self._ttl)
         stored = {"calls": values["calls"], "tokens": tokens}
         return await retry_through_outage(lambda: self._database.column(ACCEPTED, stored), self._ttl)
@@ -474,7 +474,7 @@ async def isolate(
 # its own: of two writers that cannot see each other's uncommitted rows, the one that commits last sees both.
 
 # A sample is locked only if it has all replies in a snapshot that is younger than the commit before this statement, so
-# the last of several replies finds it, whatever the others saw. Comparing the position prevents a decision about a
+# the last of several replies finds it, regardless of the others. Comparing the position prevents a decision about a
 # later wait of the same sample after the lock had to be waited for.
 # OFFSET 0 and ANY keep the planner on the samples' key; otherwise it scans all waiting samples for each one.
 MARK_READY = fill_names("""
@@ -533,7 +533,8 @@ async def mark_ready_samples(database: Database, calls: Sequence[int]) -> list[i
 
 
 async def mark_ready_among(database: Database, samples: Sequence[int]) -> list[int]:
-    """Mark those of `samples` ready that have all replies, after an advance has recorded what they wait for."""
+    """Mark those of `samples` ready that have all replies, after an advance has recorded the calls that they wait
+    for."""
     async with database.statement() as connection:
         return list((await connection.execute(LOOK_AT, {"ids": sorted(samples)})).scalars())
 
@@ -585,7 +586,7 @@ async def park_idle(database: Database) -> None:
 
 
 async def park_job(database: Database, job: int) -> None:
-    """Park the pending calls of one job in batches, each in a transaction of its own."""
+    """Park the pending calls of one job in batches, each in its own transaction."""
     values = {"job": job, "kind": "", "ordinal": -1, "repeat": -1, "n": BATCH}
     rows = await _walk(database, values)
     while rows:
@@ -786,10 +787,10 @@ async def _charge(
     return poisoned
 
 
-# The sweeper: complete whatever a crash or a lost message may have left undone, found from the rows alone.
+# The sweeper: complete work that a crash or a lost message may have left undone, found from the rows alone.
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
-# An ended calibration is work, too: its job's samples must be inserted.
+# An ended calibration is work as well: its job's samples must be inserted.
 # Starts from live jobs, because a paused or cancelled job may have hundreds of thousands of ready samples.
 READY = sql("""
     SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS}

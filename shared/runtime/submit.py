@@ -1,4 +1,4 @@
-"""Submit jobs: check what was asked for, pin what answers it, and store the job with its samples."""
+"""Submit jobs: check the request, pin models and indexes, and store the job with its samples."""
 
 import asyncio
 import logging
@@ -110,7 +110,7 @@ class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submission(JobFields, frozen=True, kw_only=True):
-    """A job as it is requested."""
+    """The request for a job."""
 
     params: Params = Params()
     given: frozenset[str] = frozenset()
@@ -138,7 +138,7 @@ class Submission(JobFields, frozen=True, kw_only=True):
 
     @property
     def stored(self) -> ImportSummary | MeasuredJob | None:
-        """Return what is known of the answers that were stored for it; None if its pipeline makes them."""
+        """Return the report on the answers that were stored for it; None if its pipeline makes them."""
         return self.imported or self.measured
 
 
@@ -149,7 +149,7 @@ INDEXES = text("""
     FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = :corpus""")
 IDS = text("SELECT encode(ids, 'hex') FROM corpora WHERE id = :corpus")
 DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
-"""Settings that decide what is computed. They are listed one by one so that a secret added later is not included."""
+"""Settings that affect results. They are listed one by one so that a secret added later is not included."""
 DECIDING_NOTHING = {"models": {"__all__": {"price"}}}
 """Fields of these settings that change no reply."""
 
@@ -177,7 +177,7 @@ async def collect_acceptance(
 
 
 def configuration_hash(settings: Settings) -> str:
-    """Return the SHA-256 of the settings that decide what is computed; addresses and passwords are left out."""
+    """Return the SHA-256 of the settings that affect results; addresses and passwords are left out."""
     return canonical.digest(settings.model_dump(mode="json", include=DECIDING, exclude=DECIDING_NOTHING)).hex()
 
 
@@ -202,7 +202,7 @@ MADE_OF = {
     MINE_RULES: ("a graph", "mathrag rules mine"),
     WRITE_QUESTIONS: ("passages of a corpus", "mathrag dataset generate"),
 }
-"""By pipeline that nobody submits jobs of by hand: what its jobs are made of, and what makes them."""
+"""Pipelines whose jobs other requests create: the material of the jobs, and the command that creates them."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,7 +343,7 @@ class Drafting:
     async def _with_guidance(
         self, pipeline: registry.Registered, submission: Submission, corpus: int | None, *, has_judge: bool
     ) -> Submission:
-        """Add what rule-guided pipelines need; a repeated job gets it anew."""
+        """Add what rule-guided pipelines need; a repeated job gets it again."""
         if pipeline.reads is None or pipeline.ignores("rulerag.phrases"):
             return submission
         params = submission.params
@@ -356,13 +356,13 @@ class Drafting:
         """Check that the job has what its metrics read.
 
         Raises:
-            Invalid: there is no search, no gold answer, or no numbered documents, which one needs.
+            Invalid: a metric needs a search, gold answers or numbered documents that the job lacks.
         """
         stored = submission.stored
         searches = stored.contexts > 0 if stored else any(bound.role == "retrieve" for bound in calls)
         prompt = submission.params.generate.template.partition("@")[0]
         is_import = submission.imported or (submission.measured and submission.measured.pipeline == IMPORTED)
-        # Another system numbers what it was given, or cites nothing.
+        # Another system numbers its own documents, or cites nothing.
         numbered = bool(is_import) or (prompt in list_template_ids() and template(prompt).numbered)
         for each in map(get_metric, submission.params.metrics.names):
             at = f"`params.metrics.names`: {each.name!r}"
@@ -565,7 +565,7 @@ def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, lis
 LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT :most) live")
 LIVE_SAMPLES = text("""
     SELECT COALESCE(sum(total), 0) FROM jobs WHERE ended_at IS NULL AND code ->> 'submitted_by' = :key""")
-# The time in which at least one call was under way: a call that began during another one counts what it adds.
+# The time in which at least one call was under way: a call that began during another one counts the time that it adds.
 GPU_TIME = sql("""
     WITH made AS (
         SELECT a.started_at, a.ended_at, max(a.ended_at) OVER (
@@ -578,8 +578,8 @@ GPU_TIME = sql("""
           AND a.epoch IS NOT NULL AND a.ended_at > now() - interval '24 hours')
     SELECT COALESCE(sum(extract(epoch FROM ended_at - GREATEST(started_at, busy))) FILTER (
         WHERE busy IS NULL OR ended_at > busy), 0) FROM made""")
-# A key whose last job is older than every live one has waited for nobody, so its turns begin where the others' began.
-# Jobs without a key count as those of one more key; jobs of earlier releases have no turn and begin at 0.
+# A key whose last job is older than every live one has waited for no other key, so its turns begin where the others'
+# began. Jobs without a key count as those of one more key; jobs of earlier releases have no turn and begin at 0.
 NEXT_TURN = text("""
     WITH live AS (
         SELECT min(id) AS oldest, min(COALESCE(CAST(code ->> 'turn' AS bigint), 0)) AS turn FROM jobs
@@ -594,7 +594,7 @@ async def admit(connection: AsyncConnection, limits: Limits, drafts: Sequence[Dr
     """Check that these jobs may be inserted.
 
     Concurrent submissions may exceed the limits slightly. They protect the service and its users from each other's
-    mistakes: an exact count would make every submission wait for a large one beside it.
+    mistakes: an exact count would make every submission wait for a concurrent large one.
 
     Raises:
         TooLarge: a job has too many samples, or these jobs alone are more than may ever live at once, or more than
@@ -783,8 +783,8 @@ def _make_rows(drafts: Sequence[Draft], names: Sequence[str], turns: Sequence[in
 
 # Requeue an ended job: submit the same request as a new job.
 #
-# Ended states are final, so the old job stays unchanged. Replies are shared: only what failed for a passing reason is
-# computed again. A job with `reuse: none` shares nothing, so everything is computed again.
+# Ended states are final, so the old job stays unchanged. Replies are shared: only calls that failed for a temporary
+# reason are computed again. A job with `reuse: none` shares nothing, so everything is computed again.
 
 SOURCE = text(f"""
     SELECT j.public_id, {SELECTED_FIELDS}, j.params, j.online, j.state, j.ended_at,
@@ -817,7 +817,7 @@ async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submiss
 
 
 async def copy_submission(database: Database, public_id: uuid.UUID) -> Submission:
-    """Return a copy of a job's submission, whatever the job's state, as a starting point for a changed one.
+    """Return a copy of a job's submission, in any state, as a starting point for a changed one.
 
     Raises:
         NotFound: no such job.
@@ -868,7 +868,8 @@ def choose_draw(temperature: float, seed: int | None) -> int:
 
 
 def question_for(conversation: Conversation) -> str:
-    """Return what stands for the conversation in a dataset: its last message, cut to the length of a question."""
+    """Return the text that represents the conversation in a dataset: its last message, cut to the length of a
+    question."""
     return conversation.messages[-1].content[:MAX_QUESTION]
 
 

@@ -98,7 +98,7 @@ class Chunks:
         self._limits = limits
 
     async def run(self, claim: Claim, epoch: int | None) -> None:
-        """Execute a chunk. Whatever happens, each of its calls is answered, released, or charged with a failure."""
+        """Execute a chunk. In every case, each of its calls is answered, released, or charged with a failure."""
         logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
         open_calls = {call.id for call in claim.calls}
         renewing = asyncio.create_task(self._renew(claim, open_calls))
@@ -292,7 +292,7 @@ class LaneWorker:
         self.advancer = Advancer(database)
         self._progress = self._chunks.progress
         self._ready_models: tuple[ReadyModel, ...] = ()
-        """What the last look at lease and queue has found."""
+        """The state of lease and queue at the last poll."""
         self._looked_at = 0.0
         self._advanced_at = 0.0
 

@@ -323,7 +323,7 @@ def _negate(found: Interval | None) -> Interval | None:
 def describe_pair(pair: PairComparison) -> str:
     """Describe the comparison in a quotable sentence, which ranks the systems only if the test separates them."""
     if pair.difference is None or pair.difference.value is None:
-        return "nothing to compare: there is no item that both have a value for"
+        return "nothing to compare: the two have no common item with a value"
     if not pair.gained + pair.lost:
         return f"not separable: no difference on any of {pair.items} items"
     if pair.separable:

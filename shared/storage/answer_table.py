@@ -1,4 +1,4 @@
-"""Reads the answers of several jobs beside each other, question by question."""
+"""Read the answers of several jobs side by side, question by question."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -19,7 +19,7 @@ from shared.storage.samples import PLAN_EACH
 
 Kind = Literal["different", "failed", "wrong", "right", "ungraded"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What jobs made of a question, in the order of the table. `different`: some are right and others are not; `failed`:
+"""Results of jobs on a question, in the order of the table. `different`: some are right and others are not; `failed`:
 one failed, and none is right; `wrong`: all graded answers are wrong; `right`: all are right; `ungraded`: none has a
 verdict."""
 PATIENCE = text("SET LOCAL statement_timeout = '10s'")
@@ -83,9 +83,9 @@ class Answered(NamedTuple):
     correct: bool | None
     failure: str | None
     text: str | None
-    """The beginning of what the model wrote last."""
+    """The beginning of the model's last text."""
     notes: tuple[SampleNote, ...]
-    """What people think of it."""
+    """Notes of people on it."""
 
 
 class AnsweredQuestion(NamedTuple):
@@ -164,7 +164,7 @@ def _explain_refusal(error: DBAPIError, pattern: str) -> Invalid | None:
     state = getattr(error.orig, "sqlstate", None)
     if state == INVALID_PATTERN:
         hint = "put a backslash before . ( ) [ ] * + ? if they are meant literally"
-        return Invalid(f"`pattern`: {pattern!r} is no regular expression", hint=hint)
+        return Invalid(f"`pattern`: {pattern!r} is not a regular expression", hint=hint)
     if state != CANCELED:
         return None
     if pattern:

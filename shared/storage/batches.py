@@ -1,4 +1,4 @@
-"""Batches: what a client asked for in one file, how far it is, and the jobs that answer it.
+"""Batches: the requests of a client in one file, their progress, and the jobs that answer them.
 
 A batch goes `validating → in_progress → finalizing → completed`; or to `failed`, `expired` or, by way of `cancelling`,
 `cancelled`. Every statement is guarded by the state it leaves, so running it twice is harmless.
@@ -17,7 +17,7 @@ from mathrag.errors import Conflict, Invalid, NotFound
 from shared.storage.database import Database, sql
 
 WINDOW_S = 24 * 3600
-"""Seconds after which what is not answered is given up: OpenAI's only `completion_window`."""
+"""Seconds after which unanswered requests are given up: OpenAI's only `completion_window`."""
 LOCK_SEED = 7335
 """Apart from other advisory locks."""
 
@@ -37,7 +37,7 @@ COUNTS = sql("""
     FROM batch_jobs b JOIN jobs j ON j.public_id = b.job JOIN samples s ON s.job_id = j.id AND s.kind = 'item'
     WHERE b.batch_id = ANY(:batches) GROUP BY b.batch_id""")
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashint8extended(:batch, :seed))")
-# A statement of its own: its snapshot is younger than the lock.
+# Its own statement: its snapshot is younger than the lock.
 IS_LIVE = text("SELECT ended_at IS NULL FROM batches WHERE id = :batch")
 LIVE_JOBS = text("""
     SELECT j.public_id FROM batch_jobs b JOIN jobs j ON j.public_id = b.job
@@ -96,7 +96,7 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as it is asked for."""
+    """The request for a batch."""
 
     input_file: uuid.UUID
     endpoint: str
@@ -106,7 +106,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch ends with."""
+    """The result of a batch."""
 
     state: str
     completed: int
@@ -131,12 +131,12 @@ async def get(database: Database, batch: uuid.UUID) -> StoredBatch:
     """Return the batch with this id; while it runs, its counts are of the lines that have ended so far.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.snapshot() as connection:
         row = (await connection.execute(ONE, {"batch": batch})).mappings().first()
         if row is None:
-            raise NotFound("there is no such batch", hint="GET /openai/v1/batches")
+            raise NotFound("this batch does not exist", hint="list the batches with GET /openai/v1/batches")
         return (await _count_lines(connection, [row]))[0]
 
 
@@ -144,12 +144,12 @@ async def list_batches(database: Database, limit: int, after: uuid.UUID | None) 
     """Return at most `limit` batches, newest first, those before the batch `after`.
 
     Raises:
-        Invalid: there is no batch `after`.
+        Invalid: the batch `after` does not exist.
     """
     async with database.snapshot() as connection:
         place = None
         if after is not None and (place := (await connection.execute(PLACE, {"batch": after})).scalar()) is None:
-            raise Invalid("`after`: there is no such batch", hint="begin again without it")
+            raise Invalid("`after`: unknown batch", hint="start again without it")
         rows = (await connection.execute(LIST, {"after": place, "n": limit})).mappings().all()
         return await _count_lines(connection, rows)
 
@@ -187,7 +187,7 @@ async def cancel(database: Database, batch: uuid.UUID) -> StoredBatch:
     """Begin to cancel the batch; doing it again is harmless.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: it has ended otherwise, or is about to.
     """
     async with database.transaction() as connection:
@@ -217,7 +217,7 @@ async def finalize(database: Database, batch: int, ends_as: str) -> None:
 
 
 async def end(connection: AsyncConnection, batch: int, ended: Ended) -> None:
-    """End the batch; one that has ended stays as it is."""
+    """End the batch; one that has ended is kept unchanged."""
     values = {**msgspec.structs.asdict(ended), "batch": batch}
     values["errors"] = None if ended.errors is None else msgspec.json.encode(ended.errors).decode()
     await connection.execute(END, values)

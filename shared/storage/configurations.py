@@ -112,7 +112,7 @@ def check_version(found: Configuration, versions: Collection[int] | None) -> Non
 
 
 def _version_conflict(version: int) -> PreconditionFailed:
-    hint = "get it again, then repeat with its new ETag"
+    hint = "read it again, then repeat the change with its new ETag"
     return PreconditionFailed(f"the configuration is at version {version}", hint=hint)
 
 

@@ -86,7 +86,7 @@ class _CorpusDigest:
 
 
 async def create(database: Database, name: str, batches: AsyncIterator[list[CorpusRecord]]) -> CreatedCorpus:
-    """Store an upload in a transaction of its own; see `store`."""
+    """Store an upload in its own transaction; see `store`."""
     async with database.transaction() as connection:
         return await store(connection, name, batches)
 
@@ -98,7 +98,7 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
 
     Raises:
         Conflict: a corpus with this name has other documents.
-        Invalid: the name cannot be used, or there are no documents.
+        Invalid: the name cannot be used, or documents are missing.
         InvalidLine: from `batches`.
     """
     await connection.execute(LOCK)
@@ -152,7 +152,7 @@ async def get(database: Database, name: str) -> Corpus:
     """Get the corpus called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.transaction() as connection:
         return Corpus(**await load_named(connection, ONE, "corpus", name))
@@ -258,7 +258,7 @@ async def load_details(database: Database, name: str) -> CorpusDetails:
     """Load the corpus called `name` with its details.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     corpus = await get(database, name)
     async with database.transaction() as connection:
@@ -278,7 +278,7 @@ async def load_document(database: Database, name: str, hash_: str) -> CorpusDocu
     """Load the document with this hash.
 
     Raises:
-        NotFound: there is no such corpus, or it does not hold the document.
+        NotFound: the corpus does not exist, or it does not hold the document.
     """
     corpus = await get(database, name)
     values = {"corpus": corpus.id, "hash": bytes.fromhex(hash_) if HASH.fullmatch(hash_) else b"", "most": MOST_PLACES}

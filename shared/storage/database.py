@@ -73,10 +73,10 @@ NAMES = {
     " AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions')",
     "AWAITED_BY_SAMPLE": "t.sample_id = s.id AND t.position = s.position - 1",
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
-    # Where a call stands in the queue: smaller ranks first, then smaller turns (`shared.runtime.submit`).
+    # The position of a call in the queue: smaller ranks first, then smaller turns (`shared.runtime.submit`).
     "PLACE": "(CAST(j.rank AS bigint) << 40)"
     " + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal",
-    # A job keeps the plug-ins that its replays need: whoever has imported others must not go on with it.
+    # A job keeps the plug-ins that its replays need: a process that has imported others must not continue with it.
     "HAS_PLUGINS": "(j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST(:plugins AS jsonb))",
     # The number of each load of a call's model in its residency, from 0: a server that others share may load it again.
     "LOADS_OF_MODEL": "LATERAL generate_series(0, COALESCE(CAST("
@@ -174,7 +174,6 @@ class Database:
             await connection.rollback()
 
     async def close(self) -> None:
-        """Close every connection."""
         await self.engine.dispose()
 
 
@@ -274,7 +273,7 @@ def concerns_rows(error: BaseException) -> bool:
     """Tell whether the same statements could succeed for other rows.
 
     False for outages, errors of the operating system, and a program or schema of another release, because these affect
-    all rows alike.
+    all rows in the same way.
     """
     if isinstance(error, OSError | ImportError) or is_passing(error):
         return False
@@ -589,7 +588,7 @@ async def run_once(
 
 
 async def find_earlier(connection: AsyncConnection, keyed: KeyedRequest) -> uuid.UUID | None:
-    """Return the job of an earlier identical request; None if there is none.
+    """Return the job of an earlier identical request; None if it does not exist.
 
     Raises:
         IdempotencyMismatch: the key was used for another request.

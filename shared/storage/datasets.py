@@ -102,7 +102,7 @@ async def create(
 
     Raises:
         Conflict: a dataset with this name has other items.
-        Invalid: the name cannot be used, or there are no items.
+        Invalid: the name cannot be used, or items are missing.
         InvalidLine: from `batches`.
     """
     async with database.transaction() as connection:
@@ -176,18 +176,18 @@ async def draw(
     twice. Repeating a draw returns the existing datasets.
 
     Raises:
-        NotFound: there is no dataset `source`.
+        NotFound: the dataset `source` does not exist.
         Conflict: a dataset with one of the names has other items.
         Invalid: a name cannot be used, or `source` has too few items.
     """
     found = await get(database, source)
     if size + (rest is not None) > found.items:
-        hint = "draw fewer, or use the dataset as it is"
+        hint = "draw fewer, or use the whole dataset"
         raise Invalid(f"`size`: dataset {source!r} has {found.items} items, of which {size} cannot be drawn", hint=hint)
     for each in filter(None, (name, rest)):
         check_name(each)
     if name == rest:
-        raise Invalid("`rest`: is the name of the drawn items as well", hint="choose two names")
+        raise Invalid("`rest`: must differ from the name of the drawn items", hint="choose two names")
     values = {"dataset": found.id, "seed": str(seed).encode(), "size": size}
 
     async def store(called: str, *, drawn: bool) -> CreatedDataset:
@@ -255,7 +255,7 @@ async def get(database: Database, name: str) -> Dataset:
     """Get the dataset called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.transaction() as connection:
         return Dataset(**await load_named(connection, ONE, "dataset", name))
@@ -320,7 +320,7 @@ async def load_details(database: Database, name: str) -> DatasetDetails:
     """Load the dataset called `name` with its counts.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     dataset = await get(database, name)
     async with database.statement() as connection:
@@ -393,7 +393,7 @@ async def load_questions(connection: AsyncConnection, dataset: int, wanted: Sequ
 
 
 async def load_texts(connection: AsyncConnection, corpus: str, ids: Collection[str]) -> dict[str, str]:
-    """Load documents of a corpus by external id, as they are indexed; unknown ids are left out."""
+    """Load documents of a corpus by external id, as indexed; unknown ids are left out."""
     rows = await connection.execute(TEXTS, {"corpus": corpus, "ids": sorted(ids)})
     return {row.external_id: f"{row.problem}\n{row.body}" if row.problem else row.body for row in rows}
 

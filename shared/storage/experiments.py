@@ -133,7 +133,7 @@ class Standing(Entry, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether all of its jobs have ended."""
+        """Return whether all of its jobs have ended."""
         return self.state not in ("running", "cancelling")
 
 
@@ -219,7 +219,7 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
 
 
 async def load_document(connection: AsyncConnection, experiment: int) -> dict[str, Any]:
-    """Load the experiment with this row id as it was submitted."""
+    """Load the submitted experiment with this row id."""
     row = (await connection.execute(ONE, {"experiment": experiment})).one()
     return dict(msgspec.json.decode(row.document))
 
@@ -282,7 +282,7 @@ INSERT_CELLS = text("""
 OF_JOB = text("SELECT experiment_id FROM jobs WHERE public_id = :job")
 LOCK = text("""
     SELECT ordinal FROM experiment_cells WHERE experiment_id = :experiment ORDER BY ordinal FOR NO KEY UPDATE""")
-# A passing failure left these unfinished: only what has no reply is computed again.
+# A passing failure left these unfinished: only calls without a reply are computed again.
 UNDONE = sql("""
     SELECT DISTINCT j.public_id FROM experiment_cells c JOIN jobs j ON j.id = c.job_id
     WHERE c.experiment_id = :experiment AND (j.state IN ('failed', 'cancelled') OR (j.state = 'completed' AND EXISTS (
@@ -304,7 +304,7 @@ async def insert_experiment(connection: AsyncConnection, name: str, document: An
     values = {"name": name, "document": canonical.encode(document).decode()}
     made: int | None = (await connection.execute(INSERT, values)).scalar()
     if made is None:
-        hint = "mathrag experiment resume goes on with it; another experiment needs another name"
+        hint = "mathrag experiment resume continues it; another experiment needs another name"
         raise Conflict(f"`name`: there is an experiment {name!r} already", hint=hint)
     return made
 

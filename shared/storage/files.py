@@ -42,7 +42,7 @@ DELETE_EXPIRED = text(f"DELETE FROM files WHERE NOT {UNEXPIRED}")  # noqa: S608
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as it is listed."""
+    """A file in a list."""
 
     id: uuid.UUID
     name: str
@@ -53,7 +53,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writer:
-    """Writes one file in the transaction that is open; until that commits, nobody sees any of it."""
+    """Writes one file in the transaction that is open; it is invisible until the commit."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.id = uuid.uuid4()
@@ -90,7 +90,7 @@ async def get(database: Database, file: uuid.UUID) -> File:
     """Return the file with this id.
 
     Raises:
-        NotFound: there is none, or it has expired.
+        NotFound: it does not exist, or it has expired.
     """
     async with database.statement() as connection:
         row = (await connection.execute(ONE, {"file": file})).mappings().first()
@@ -123,12 +123,12 @@ async def list_files(
     """Return at most `limit` files by the time of their creation, those beyond the file `after`.
 
     Raises:
-        Invalid: there is no file `after`.
+        Invalid: the file `after` does not exist.
     """
     async with database.snapshot() as connection:
         place = None
         if after is not None and (place := (await connection.execute(PLACE, {"file": after})).scalar()) is None:
-            raise Invalid("`after`: there is no such file", hint="begin again without it")
+            raise Invalid("`after`: unknown file", hint="start again without it")
         values = {"after": place, "purpose": purpose, "n": limit}
         return [File(**row) for row in (await connection.execute(LIST[order], values)).mappings()]
 
@@ -137,7 +137,7 @@ async def delete(database: Database, file: uuid.UUID) -> None:
     """Delete a file.
 
     Raises:
-        NotFound: there is none, or it has expired.
+        NotFound: it does not exist, or it has expired.
     """
     async with database.transaction() as connection:
         if not (await connection.execute(DELETE, {"file": file})).rowcount:
@@ -151,4 +151,6 @@ async def delete_expired(database: Database) -> int:
 
 
 def _make_not_found() -> NotFound:
-    return NotFound("there is no such file; it may have been deleted, or has expired", hint="GET /openai/v1/files")
+    return NotFound(
+        "this file does not exist; it may have expired or been deleted", hint="list the files with GET /openai/v1/files"
+    )

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Conflict
 from shared import canonical
 from shared.replies import CorpusRecord
-from shared.rules.graph import Graph, written
+from shared.rules.graph import Graph, format_time
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
 from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
@@ -240,14 +240,14 @@ def format_tsv(upload: GraphFacts) -> Iterator[str]:
             yield from (f"{line}\n" for line in named)
             continue
         steps = graph.times[first : first + CHUNK].tolist()
-        yield from (f"{line}\t{written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
+        yield from (f"{line}\t{format_time(step, unit)}\n" for line, step in zip(named, steps, strict=True))
 
 
 async def get(database: Database, name: str) -> StoredGraph:
     """Get the graph called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.transaction() as connection:
         return _make_graph(await load_named(connection, ONE, "graph", name))
@@ -257,7 +257,7 @@ async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
     """Load the graph called `name` with all its facts.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with database.transaction() as connection:
         stored = _make_graph(await load_named(connection, ONE, "graph", name))
@@ -275,7 +275,7 @@ async def delete(database: Database, name: str) -> StoredGraph:
     """Delete a graph and return it; its corpus stays.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: a rule bank was mined from it.
     """
     try:
@@ -291,7 +291,7 @@ async def delete(database: Database, name: str) -> StoredGraph:
 
 def _make_graph(row: RowMapping) -> StoredGraph:
     unit = row["time_unit"]
-    first, last = (unit and written(row[key], unit) for key in ("first_time", "last_time"))
+    first, last = (unit and format_time(row[key], unit) for key in ("first_time", "last_time"))
     largest = msgspec.convert(row["largest"], list[RelationSize])
     return StoredGraph(**{**row, "first_time": first, "last_time": last, "largest": largest})
 

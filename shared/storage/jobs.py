@@ -1,4 +1,4 @@
-"""Rows of jobs: what they are, how far they are, what they cost and decided, and what they wait for."""
+"""Rows of jobs: their progress, cost, decisions, and the calls that they wait for."""
 
 import math
 import re
@@ -252,7 +252,7 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ended(self) -> bool:
-        """Whether the job is in an end state."""
+        """Return whether the job is in an end state."""
         return self.state in TERMINAL
 
 
@@ -334,7 +334,7 @@ async def resolve_public_id(database: Database, reference: str) -> uuid.UUID:
 async def list_submitters(
     database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
 ) -> set[str | None]:
-    """List the names of the keys that submitted the job, or the jobs of the experiment with this row id; None stands
+    """List the names of the keys that submitted the job, or the jobs of the experiment with this row id; None means
     for jobs that were submitted without one.
     """
     return set(await database.column(SUBMITTERS, {"job": job, "experiment": experiment}))
@@ -397,7 +397,7 @@ def _make_job(
 
 
 def decode_gate(prepared: bytes | None) -> Gate | None:
-    """Decode a stored gate decision without its vectors; None if there is none that this release can read."""
+    """Decode a stored gate decision without its vectors; None if this release can read none."""
     return _make_gate(try_decode(prepared, GateDecision, "")[0])
 
 
@@ -532,7 +532,7 @@ WAITING = sql("""
         SELECT 1 FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
         JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = {WAITING})
     GROUP BY j.id, o.what ORDER BY min(o.since), o.what""")
-# What a job has pinned and this process has not, in the order in which it is pinned.
+# Pins of a job that this process does not have, in the order in which it is pinned.
 LACKING = sql("""
     SELECT j.id AS job, j.name, p.value AS pin FROM jobs j CROSS JOIN LATERAL jsonb_array_elements(j.code -> 'plugins')
         WITH ORDINALITY p(value, place)
@@ -625,7 +625,7 @@ async def list_unserved(connection: AsyncConnection) -> Sequence[Row[Any]]:
 
 # Estimate a job's remaining time from the pace at which its samples have ended.
 #
-# Samples end only in the last stage, so there is no estimate during earlier stages. The pace is measured between the
+# Samples end only in the last stage, so earlier stages have no estimate. The pace is measured between the
 # first and the last ended sample, so the estimate holds as of the last one and changes only with the next.
 
 FEWEST = 10
@@ -721,7 +721,7 @@ PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
 
 
 async def load_decision(connection: AsyncConnection, job: int) -> GateDecision | None:
-    """Load a job's gate decision; None if there is none yet or this release cannot read it."""
+    """Load a job's gate decision; None if it does not exist yet or this release cannot read it."""
     prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
     return try_decode(prepared, GateDecision, "")[0]
 

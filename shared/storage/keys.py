@@ -52,7 +52,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """Whether the key is valid, and if not, why."""
+        """Return whether the key is valid, and if not, why."""
         return "valid" if self.valid else "revoked" if self.revoked_at else "expired"
 
 
@@ -79,12 +79,14 @@ async def create_key(
     async with database.transaction() as connection:
         await connection.execute(LOCK)
         if (await connection.execute(NEWEST, {"name": name})).first() is not None:
-            raise Conflict(f"there is a key {name!r}", hint=f"mathrag key rotate {name}, or choose another name")
+            raise Conflict(
+                f"there is already a key {name!r}", hint=f"mathrag key rotate {name}, or choose another name"
+            )
         return await _insert(connection, actor, "key create", name, sorted(scopes), lifetime)
 
 
 def check_new_key(name: str, scopes: Collection[Scope]) -> None:
-    """Check what can be checked before the other keys are known.
+    """Check the parts that do not depend on other keys.
 
     Raises:
         Invalid: the name cannot be used, or no scope is given.
@@ -92,7 +94,7 @@ def check_new_key(name: str, scopes: Collection[Scope]) -> None:
     if check_name(name).startswith(shapes.PREFIX):
         raise Invalid(f"`name`: {name!r} looks like a key", hint="name it after who will use it")
     if not scopes:
-        raise Invalid("`scope`: a key without a scope opens nothing", hint=f"choose one or more of {', '.join(Scope)}")
+        raise Invalid("`scope`: a key needs at least one scope", hint=f"choose one or more of {', '.join(Scope)}")
 
 
 async def rotate_key(database: Database, actor: str, name: str, grace: timedelta) -> str:

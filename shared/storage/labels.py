@@ -103,7 +103,7 @@ SOURCES = text("""
     SELECT encode(hash, 'hex') AS document, problem, body AS text FROM documents
     WHERE hash IN (SELECT decode(unnest(CAST(:hashes AS text[])), 'hex'))""")
 END_OF_SOURCE = "\n\n"
-"""What follows a text that stands in the place of documents."""
+"""Text after one that replaces the documents."""
 
 
 class DrawnTask(NamedTuple):
@@ -161,8 +161,8 @@ async def _draw_questions(
         return [], 0
     if rows[0]["units"] > values["size"]:
         raise Conflict(
-            f"the first reply has {rows[0]['units']} sentences, and all sentences of a reply are drawn together",
-            hint="choose a larger size",
+            f"the first reply has {rows[0]['units']} sentences, more than the size of the set",
+            hint="choose a larger size: all sentences of a reply are drawn together",
         )
     asked: dict[int, list[Request]] = {row["id"]: [] for row in rows}
     for sample, request in await connection.execute(JUDGED_CALLS, {"samples": list(asked)}):
@@ -187,10 +187,10 @@ async def _draw_questions(
 def _make_contents(
     what: What, row: RowMapping, documents: tuple[SourceDocument, ...], units: Sequence[str], asked: Sequence[Request]
 ) -> list[Content]:
-    """Make what is shown of a question: the contents of its units, from the calls that asked the judge about them."""
+    """Make the task of a question: the contents of its units, from the calls that asked the judge about them."""
 
     def list_values(kind: What) -> list[dict[str, Any]]:
-        """Return what these calls were about, without the controls that ask another item's question."""
+        """Return the units that these calls asked about, without the controls that ask another item's question."""
         of = [each.values for each in asked if each.template.partition("@")[0] in KINDS[kind].rubrics]
         return [each for each in of if each["question"] == row["question"]]
 
@@ -211,7 +211,7 @@ def _make_contents(
     source = Content(question=question, text=passage, documents=() if passage else documents)
     if what == "sufficient":
         return [source]
-    # What stands before a sentence: of equal ones in the order of the reply.
+    # The text before a sentence: of equal ones in the order of the reply.
     before: dict[str, list[str]] = {}
     for each in values:
         before.setdefault(each["sentence"], []).append(each.get("before", "").strip())
@@ -223,7 +223,7 @@ def _make_contents(
     return contents
 
 
-# Store label sets: named tasks drawn from what a job's judge or grader judged, which never change.
+# Store label sets: named tasks drawn from the verdicts of a job's judge or grader. They never change.
 
 COLUMNS = """
     SELECT s.id, s.name, s.what, s.job::text AS job, s.job_name, s.job_id IS NULL AS purged, s.seed, s.size, s.eligible,
@@ -261,7 +261,7 @@ NOTHING: dict[What, tuple[str, str]] = {
 
 
 class LabelSetDraft(NamedTuple):
-    """A label set as it is requested."""
+    """The request for a label set."""
 
     name: str
     what: What
@@ -369,7 +369,7 @@ async def get_set(connection: AsyncConnection, name: str) -> LabelSet:
     """Get the label set called `name`, with its labellers.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     found = await _find_set(connection, name)
     if found is None:
@@ -516,7 +516,7 @@ class CountedLabels(NamedTuple):
 
 
 class JudgeScore(NamedTuple):
-    """What a metric says of a question: the mean over its repeats that were measured."""
+    """The score of a metric for a question: the mean over its repeats that were measured."""
 
     value: float
     judged: float
@@ -533,7 +533,7 @@ class SystemRating(NamedTuple):
 
 
 async def find_next_task(connection: AsyncConnection, of: LabelSet, labeller: str, *, blind: bool) -> LabelTask | None:
-    """Find the first task that this labeller has not labelled; None if there is none."""
+    """Find the first task that this labeller has not labelled; None if it does not exist."""
     row = (await connection.execute(NEXT, {"set": of.id, "labeller": labeller})).mappings().first()
     return None if row is None else _make_task(of, row, None, blind=blind)
 
@@ -542,7 +542,7 @@ async def find_task(connection: AsyncConnection, of: LabelSet, number: int, labe
     """Find the task with this number.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     row = (await connection.execute(NUMBERED, {"set": of.id, "number": number})).mappings().first()
     if row is None:

@@ -120,9 +120,9 @@ async def create_prompt(database: Database, actor: str, name: str, content: Prom
     made, encoded = content.to_template(), canonical.encode(content)
     if len(encoded) > MOST_BYTES:
         hint = "shorten its texts, or leave examples out"
-        raise TooLarge(f"the prompt has {len(encoded)} bytes, and it may have {MOST_BYTES}", hint=hint)
+        raise TooLarge(f"the prompt has {len(encoded)} bytes, more than {MOST_BYTES}", hint=hint)
     if check_name(name) in list_template_ids():
-        raise Conflict(f"the prompt {name!r} is not a stored one", hint="choose another name: mathrag prompt list")
+        raise Conflict(f"the prompt {name!r} is not stored here", hint="choose another name: mathrag prompt list")
     async with database.transaction() as connection:
         await connection.execute(LOCK, {"name": name})
         newest = await _find(connection, name)
@@ -134,7 +134,7 @@ async def create_prompt(database: Database, actor: str, name: str, content: Prom
         await record_operation(connection, actor, "prompt", f"{name} version {version}")
         stored = await _find(connection, name)
     if stored is None:
-        raise LookupError(f"prompt {name!r} was inserted and is not there")
+        raise LookupError(f"prompt {name!r} was inserted but cannot be found")
     return stored, True
 
 
@@ -149,7 +149,7 @@ async def list_versions(connection: AsyncConnection, name: str) -> list[AnswerPr
     """List every version of a prompt, the newest first.
 
     Raises:
-        NotFound: there is no prompt of this name.
+        NotFound: no prompt has this name.
     """
     if found := [_read(row) for row in (await connection.execute(VERSIONS, {"name": name})).mappings()]:
         return found
@@ -160,7 +160,7 @@ async def load_prompt(connection: AsyncConnection, reference: str) -> AnswerProm
     """Load a prompt: the newest version of `NAME`, or one version by `NAME@2` or by its hash.
 
     Raises:
-        NotFound: there is no such prompt, or no such version of it.
+        NotFound: the prompt does not exist, or no such version of it.
     """
     name, _, which = reference.partition("@")
     found = await _find(connection, name, which)

@@ -442,7 +442,7 @@ def _make_result(
 ) -> ResultRow:
     said: list[tuple[str, bytes | None]] = []
     rated: list[tuple[str, int]] = []
-    # Metrics rate documents, too, after the answer was written, or given.
+    # Metrics rate documents as well, after the answer was written, or given.
     written = [place for place, call in enumerate(calls) if call.role == "generate"]
     measured = len(calls)
     if outcome is not None and outcome.metrics and outcome.refusal is None:

@@ -129,13 +129,13 @@ async def get_bank(connection: AsyncConnection, name: str) -> RuleBank:
     """Get the bank called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     return RuleBank(**await load_named(connection, ONE, "rules", name))
 
 
 async def find_bank(connection: AsyncConnection, name: str) -> RuleBank | None:
-    """Find the bank called `name`; None if there is none."""
+    """Find the bank called `name`; None if it does not exist."""
     row = (await connection.execute(ONE, {"name": name})).mappings().first()
     return None if row is None else RuleBank(**row)
 
@@ -149,7 +149,7 @@ async def get_sealed_hash(connection: AsyncConnection, name: str) -> str:
     """Get the hash of the sealed bank called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: it is not sealed.
     """
     bank = await get_bank(connection, name)
@@ -234,7 +234,7 @@ async def _check_same_rules(bank: RuleBank, origin: ImportOrigin, batches: Async
 
 
 async def read_rules(database: Database, bank: RuleBank) -> AsyncIterator[list[Rule]]:
-    """Yield all rules of a sealed bank in order and in batches, each read by a statement of its own, so that a slow
+    """Yield all rules of a sealed bank in order and in batches, each read by its own statement, so that a slow
     reader holds no connection.
 
     Raises:
@@ -252,7 +252,7 @@ async def delete(database: Database, name: str) -> RuleBank:
     """Delete a bank with its rules and return it.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         Conflict: it is being mined, or a live job uses it.
     """
     async with database.transaction() as connection:
@@ -377,7 +377,7 @@ async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetail
     """Load the bank called `name` with its details.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     bank = await get_bank(connection, name)
     heads = (await connection.execute(HEADS, {"bank": bank.id})).mappings()
@@ -391,7 +391,7 @@ async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetail
 
 Order = Literal["bank", "confidence"]
 """`bank` is the bank's own order; `confidence` lists the most certain rules first."""
-# Support has no column of its own: it is part of the rule's JSON.
+# Support does not have its own column: it is part of the rule's JSON.
 CHOSEN = """
     r.bank_id = :bank AND r.head = COALESCE(CAST(:head AS text), r.head) AND r.certainty >= :least
         AND (CAST(:support AS bigint) <= 1
@@ -421,7 +421,7 @@ async def list_rules(
 
     Raises:
         BadRequest: the cursor belongs to another list.
-        NotFound: there is no such bank.
+        NotFound: the bank does not exist.
     """
     filters = {name: None if value is None else str(value) for name, value in chosen._asdict().items()}
     scope = cursor_scope("rules of", bank=name, **filters)

@@ -75,7 +75,7 @@ async def list_labelled_items(connection: AsyncConnection, job: int, first: int,
     return frozenset(rows.scalars())
 
 
-# Determine how samples ended from their rows: what is wrong with an answer depends on how it was made.
+# Determine how samples ended from their rows: the reason for a wrong answer depends on how it was made.
 
 PARAMS = text("SELECT params FROM jobs WHERE id = :job")
 # Last texts first. Replies of other roles are not read: a sample may have a hundred ratings.
@@ -124,7 +124,7 @@ class _AnswerHistory(msgspec.Struct):
 
 
 def _collect_facts(row: RowMapping, outcome: Outcome | None) -> SampleFacts | None:
-    """Collect what a sample's own row tells; None if it neither completed nor failed."""
+    """Collect the facts in a sample's row; None if it neither completed nor failed."""
     if outcome is None:
         return None if row["failure"] is None else SampleFacts(failure=row["failure"])
     return SampleFacts(
@@ -518,7 +518,7 @@ NEIGHBOURS = text("""
 
 
 class AdjacentSamples(NamedTuple):
-    """Index and repeat of both; None: there is no such sample."""
+    """Index and repeat of both; None: the sample does not exist."""
 
     earlier: Place | None
     later: Place | None
@@ -639,7 +639,7 @@ async def list_changed_samples(
     """List changed samples in the left dataset's order. Samples without a verdict in both jobs are left out.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference matches several jobs.
         Invalid: both references name the same job.
         BadRequest: the cursor belongs to another list.
@@ -682,7 +682,7 @@ async def find_match(database: Database, left: str, right: str, index: int, repe
     """Find the right job's sample of the same question as the left job's sample.
 
     Raises:
-        NotFound: there is no such job or sample, or the right job lacks the question.
+        NotFound: a job or the sample does not exist, or the right job lacks the question.
         Conflict, Invalid: see `list_changed_samples`.
     """
     async with database.snapshot() as connection:
@@ -701,7 +701,7 @@ async def find_names(database: Database, left: str, right: str) -> tuple[str, st
     """Find the names of two jobs, which may be the same job.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference matches several jobs.
     """
     async with database.snapshot() as connection:

@@ -135,7 +135,7 @@ def span(
     links: Iterable[SpanRef | None] = (),
     root: bool = False,
 ) -> Iterator[Span]:
-    """Open a span around the block: a child of the current one or, as a `root`, with a trace of its own.
+    """Open a span around the block: a child of the current one or, as a `root`, with its own trace.
 
     An exception's type is recorded, but not its message, which may contain what users wrote.
     """
@@ -245,7 +245,7 @@ def open_span(call: ModelCall, *, model: str, backend: str, concurrency: int) ->
 
 
 def record_answer(noted: Span, call: ModelCall, answer: ModelAnswer) -> None:
-    """Add to the call's span what the model server answered."""
+    """Add the model server's answer to the call's span."""
     attributes = {
         RESPONSE_FINISH_REASONS: [answer.finish_reason] if answer.finish_reason else None,
         INPUT_TOKENS: answer.prompt_tokens,

@@ -75,7 +75,7 @@ async def test_only_the_hash_is_kept(database: Database) -> None:
 
 async def test_a_second_key_of_a_name_is_a_rotation(database: Database) -> None:
     old = await keys.create_key(database, "local", "alice", {READ, SUBMIT}, timedelta(days=90))
-    with pytest.raises(Conflict, match="there is a key 'alice'") as raised:
+    with pytest.raises(Conflict, match="there is already a key 'alice'") as raised:
         await keys.create_key(database, "local", "alice", {READ})
     assert "mathrag key rotate alice" in str(raised.value.hint)
     new = await keys.rotate_key(database, "local", "alice", timedelta(hours=24))

@@ -272,7 +272,7 @@ async def test_jobs_are_compared_by_a_metric_if_one_judge_labelled_them(database
         await compare_jobs(database, ["a-job-3", "a-job-4"], measure=parse_measure("faithfulness"))
     with pytest.raises(Conflict, match="has no value of `faithfulness`"):
         await compare_jobs(database, ["a-job", "a-job-2"], measure=parse_measure("faithfulness"))
-    with pytest.raises(Invalid, match="there is no measure 'acuracy'") as refused:
+    with pytest.raises(Invalid, match="unknown measure 'acuracy'") as refused:
         parse_measure("acuracy")
     assert "accuracy" in str(refused.value.hint)
 

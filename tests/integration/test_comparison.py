@@ -357,7 +357,7 @@ async def test_scores_of_two_kinds_are_not_compared(sums_api: Api, database: Dat
 async def test_an_unknown_measure_is_refused(sums_api: Api) -> None:
     for path, query in (("/v1/comparison", {"job": ["a", "b"]}), ("/v1/experiments/none/report", {})):
         said = await refused(sums_api, path, 422, measure="recall", **query)
-        assert "there is no measure 'recall': name one of accuracy, exact, score, answer@K" in said["detail"]
+        assert "unknown measure 'recall': name one of accuracy, exact, score, answer@K" in said["detail"]
 
 
 EXPERIMENT: dict[str, Any] = {

@@ -102,7 +102,10 @@ async def test_what_cannot_be_drawn_is_refused(api: Api) -> None:
     assert "nobody" in (await draw(api, "some", 1, of="nobody", status=404))["detail"]
     assert (await draw(api, "so/me", 1, status=422))["title"] == "Invalid"
     assert (await draw(api, "some", 1, rest="re/st", status=422))["title"] == "Invalid"
-    assert "`rest`: is the name of the drawn items" in (await draw(api, "some", 1, rest="some", status=422))["detail"]
+    assert (
+        "`rest`: must differ from the name of the drawn items"
+        in (await draw(api, "some", 1, rest="some", status=422))["detail"]
+    )
     assert (await api.http.get("/v1/datasets/some")).status_code == 404
 
 
@@ -247,7 +250,9 @@ async def test_a_job_whose_quality_can_reorder_nothing_is_told(api: Api, databas
     await furnish(database)
     words = {"grading": {"grader": "text"}, "rerank": {"floor": 0}, "rated": None}
     (warning,) = (await api.job("mathrag-gate", params=words))["warnings"]
-    assert warning.startswith("quality reorders nothing: 'mathrag-gate' rates one document (`rated`), and there is no")
+    assert warning.startswith(
+        "quality reorders nothing: 'mathrag-gate' rates one document (`rated`), without a relevance"
+    )
     assert "use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`" in warning
     for params in ({**words, "context_size": 2}, {"grading": {"grader": "math"}}):
         assert "warnings" not in await api.job("mathrag-gate", params=params)
@@ -257,7 +262,7 @@ async def test_a_job_that_asks_nobody_for_relevance_is_told(api: Api, database: 
     await furnish(database)
     (warning,) = (await api.job("mathrag-gate", params={"rerank": {"by": "yes-no"}, "quality": "rules"}))["warnings"]
     assert warning.startswith("'mathrag-gate' does not ask for relevance, so `rerank.by` and")
-    assert warning.endswith("set `rerank.floor`, too, such as 0.5")
+    assert warning.endswith("set `rerank.floor` as well, such as 0.5")
 
 
 async def test_a_judge_whose_server_may_give_no_probabilities_is_named(api: Api, database: Database) -> None:
@@ -432,7 +437,7 @@ async def test_what_makes_no_questions_is_refused(
         (b"a\tmet\n", {}, 422, "line 1: has 2 columns"),
         (FACTS, {"graph": "gg"}, 404, "no graph 'gg'"),
         (FACTS, {"rules": "none"}, 404, "none"),
-        (FACTS, {"rules": "foreign"}, 409, "bank 'foreign' is of another graph than 'g'"),
+        (FACTS, {"rules": "foreign"}, 409, "bank 'foreign' was mined from another graph than 'g'"),
         (FACTS, {"rules": "other-heads"}, 422, "bank 'other-heads' has no rule for any relation of the facts"),
         (FACTS, {"side": "both ends"}, 422, "side"),
         (FACTS, {"grader": "math"}, 422, "grader"),
@@ -448,7 +453,7 @@ async def test_a_bank_that_is_being_mined_has_no_rules_yet(graph_api: Api) -> No
     body = {"name": "bank", "graph": "g", "mining": {"miner": "tlogic"}}
     assert (await graph_api.http.post("/v1/rules", json=body)).status_code == 202
     reply = await make(graph_api, rules="bank")
-    assert (reply.status_code, reply.json()["hint"]) == (409, "wait for it")
+    assert (reply.status_code, reply.json()["hint"]) == (409, "wait until mining has ended")
 
 
 async def test_uploaded_items_name_their_relation(graph_api: Api) -> None:
@@ -530,7 +535,7 @@ async def test_what_cannot_be_exported_is_refused_with_the_reason(mined_api: Api
     await mined_api.upload("datasets", "plain", [{"question": "1 + 1?", "answer": "2"}])
     await send(mined_api, "/v1/datasets/from-graph", "p0\tmet\tq5\n", name="unled", graph="g", limit="1")
     for dataset, query, status, said in (
-        ("led", {"rules": "other"}, 409, "another bank than 'other'"),
+        ("led", {"rules": "other"}, 409, "another rule bank than 'other'"),
         ("led", {"rules": "none"}, 404, "no rule bank 'none'"),
         ("none", {}, 404, "no dataset 'none'"),
         ("led", {"graph": "none"}, 404, "no graph 'none'"),

@@ -48,7 +48,7 @@ async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jo
     with pytest.raises(NotReady, match="a-job for a-generator") as found:
         await probes.check_models(deps)
     assert "mathrag job cancel a-job" in found.value.fix
-    assert "restore the model as it was" in found.value.fix
+    assert "restore the earlier model" in found.value.fix
 
 
 async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps, database: Database) -> None:
@@ -98,7 +98,7 @@ async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_pa
     file.write_bytes(b"GGUF another")
     changed = await looked()
     assert not changed.ok
-    assert "is not the one that was registered" in changed.detail
+    assert "reports another model than the registered one" in changed.detail
     assert changed.fix.startswith("put the old one back")
     file.unlink()
     assert "m.gguf" in (await looked()).detail
@@ -116,7 +116,7 @@ async def test_a_guard_finds_a_tag_that_was_created_again(database: Database) ->
         double.pull("judge:1b", "v2")
         found = await app_module.check_model("m", settings, drivers, database)
     assert not found.ok
-    assert "is not the one that was registered" in found.detail
+    assert "reports another model than the registered one" in found.detail
 
 
 @pytest.fixture

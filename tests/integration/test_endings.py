@@ -128,7 +128,7 @@ async def test_a_retrieval_miss_is_told_from_the_datasets_relevant_documents_and
     await scene.run_sql(database, "UPDATE items SET gold_documents = CAST(:gold AS jsonb)", gold=json.dumps(every))
     rows = await results(api, job)
     assert [row["ending"] for row in rows] == ["correct", *["logic"] * 4]
-    assert rows[1]["ending_reason"].endswith("a relevant document stood in the prompt")
+    assert rows[1]["ending_reason"].endswith("a relevant document was in the prompt")
 
 
 async def test_a_method_that_searches_nothing_misses_nothing(api: Api, database: Database) -> None:

@@ -182,14 +182,14 @@ async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
             422,
             "`variants.closed`: `pipeline`: no pipeline 'none'",
         ),
-        ({"grid": {"gate.tua": [1]}}, 422, "`grid.gate.tua`: there is no such parameter"),
+        ({"grid": {"gate.tua": [1]}}, 422, "`grid.gate.tua`: unknown parameter"),
         ({"grid": {"context_size": []}}, 422, "`grid.context_size`"),
         (
             {"grid": {"generate.max_tokens": [*range(1, 502)]}},
             413,
             "1002 cells, more than `limits.cells` allows (1000)",
         ),
-        ({"baseline": "other"}, 422, "`baseline`: no variant 'other'"),
+        ({"baseline": "other"}, 422, "`baseline`: unknown variant 'other'"),
         ({"no_such_field": 1}, 422, "`no_such_field`"),
     ):
         with subtests.test(change=change):

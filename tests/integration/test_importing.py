@@ -77,10 +77,10 @@ async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_ab
     await imported(api, [ALL[0], hostile, {"index": 2, "text": "$\\boxed{7}$"}])
     await finished(database)
     said = (await api.http.get("/jobs/theirs/samples/0")).text
-    assert "How it was made is not known" in said
+    assert "so its prompt and model are unknown" in said
     assert "The file says: 1.5 s, ? + 7 tokens." in said
-    assert "There was no search" not in said
-    assert "it is not known what stood in the prompt" in (await api.http.get("/jobs/theirs/samples/2")).text
+    assert "No search was made" not in said
+    assert "its prompt is unknown" in (await api.http.get("/jobs/theirs/samples/2")).text
     bare = (await api.http.get("/jobs/theirs/samples/1")).text
     assert ("The file says" in bare, "<script>alert" in bare) == (False, False)
 
@@ -166,7 +166,7 @@ async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database,
         ({"index": 1, "answer": "1", "seconds": "soon"}, "write seconds"),
         ({"index": 1, "answer": "1", "completion_tokens": "1e3"}, "write a whole number"),
         ({"index": 1, "answer": "1", "repeat": 1000}, "repeats are counted from 0 to 999"),
-        ({"index": 0, "answer": "1"}, "line 1 answers it, too"),
+        ({"index": 0, "answer": "1"}, "line 1 answers it"),
         (b'{"index": 1, "answer": "a\\u0000b"}\n', "u0000"),
         (b'{"index": 1, "answer": "cut o', "is not JSON"),
         (b"[1, 2]\n", "holds an array"),

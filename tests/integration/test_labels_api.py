@@ -221,7 +221,7 @@ async def test_agreement_says_how_far_people_and_judge_agree(api: Api, database:
 async def test_without_labels_there_is_a_sentence_and_no_figure(api: Api) -> None:
     await make(api)
     found = await api.get(f"{SETS}/set/agreement")
-    assert found["words"] == "Nobody has labelled any of the documents yet."
+    assert found["words"] == "None of the documents has been labelled yet."
     assert found["majority"]["kappa"]["value"] is None
     await give(api, 1, value=3)
     found = await api.get(f"{SETS}/set/agreement")

@@ -86,7 +86,7 @@ async def test_an_import_is_measured_by_the_documents_of_its_file(api: Api, data
     assert shown == ["Zero is even.", "Nothing else."]
     assert await check(database, reply.json()["id"]) == []
     page = (await api.http.get("/jobs/theirs/samples/0")).text
-    assert "its documents are those of the file" in page
+    assert "Its documents are those of the file" in page
     assert "Nothing else." in page
 
 
@@ -359,7 +359,7 @@ async def test_only_a_completed_job_with_answers_is_measured(api: Api, database:
     await finished(database, judge)
     for metrics, fields, said in (
         (["faithfullness"], {}, "no metric 'faithfullness'"),
-        ([], {}, "there is nothing to measure"),
+        ([], {}, "at least one metric is needed"),
         (["faithfulness"], {"params": {"metrics": {"names": ["faithfulness"]}, "grading": {}}}, "`params.grading`"),
         (["faithfulness"], {"models": {"judge": "nobody"}}, "nobody"),
         (["faithfulness"], {"models": {"generate": "a-generator"}}, "no role 'generate'"),

@@ -438,8 +438,8 @@ async def test_a_question_that_makes_no_sense_is_refused(planning_api: Api, subt
     for body, said in (
         ({}, "neither `job` nor `models`"),
         ({"models": [{"role": "judge"}]}, "`preset` or a `shape`"),
-        ({"models": [{"role": "judge", "preset": "gpt-2"}]}, "there is no preset 'gpt-2'"),
-        ({"models": [{"role": "judge", "preset": "qwen2.5-7b", "quantisation": "q9"}]}, "has no 'q9'"),
+        ({"models": [{"role": "judge", "preset": "gpt-2"}]}, "unknown preset 'gpt-2'"),
+        ({"models": [{"role": "judge", "preset": "qwen2.5-7b", "quantisation": "q9"}]}, "is not available as 'q9'"),
         ({**WHAT_IF, "devices": [{"budget_mib": 9}, {"budget_mib": 9}]}, "two have the same `id`"),
         (
             {**WHAT_IF, "devices": [{"budget_mib": 9}, {"id": "cpu:0", "budget_mib": 9}]},
@@ -464,7 +464,7 @@ async def test_so_many_questions_are_planned_without_a_dataset(planning_api: Api
     assert await asked(planning_api, {"job": body, "questions": ITEMS}) == uploaded
     for wrong in ({"job": body}, {"job": {**body, "dataset": "items"}, "questions": 3}):
         refused = await asked(planning_api, wrong, 422)
-        assert "either `job.dataset` or `questions`, and not both" in refused["detail"]
+        assert "either `job.dataset` or `questions`, not both" in refused["detail"]
 
 
 async def test_calls_are_told_by_role_and_equal_ones_count_once_in_the_shorter_time(planning_api: Api) -> None:

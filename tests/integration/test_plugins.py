@@ -201,16 +201,20 @@ async def test_a_dataset_may_declare_a_plugins_grader_which_its_jobs_pin(
     assert (digest, version) == (plugin, "mathrag-fair 1.0")
     assert after["accuracy"] == report["accuracy"]
     assert [each["message"] for each in unable["violations"] if each["invariant"] == "I18"] == [
-        "its grader 'fair' is not installed as it was: audit it with mathrag-fair 1.0"
+        "its grader 'fair' is not installed in that version: audit it with mathrag-fair 1.0"
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "source", "said"),
     [
-        ("own", marking("own", "return None").replace('EXTRACTS["final"]', "print"), "its `extract` is a function of"),
+        (
+            "own",
+            marking("own", "return None").replace('EXTRACTS["final"]', "print"),
+            "its `extract` is its own function",
+        ),
         ("other", marking("another", "return None"), "it is called 'another', its entry point 'other'"),
-        ("none", "GRADER = print", "it is no grader"),
+        ("none", "GRADER = print", "it is not a grader"),
         ("math", marking("math", "return None"), "is shipped with this program"),
     ],
 )
@@ -411,7 +415,7 @@ async def test_a_job_asks_with_its_own_prompt_and_waits_where_that_has_changed(
     assert await job_states(database) == ["running"]
     async with serving(database, redis_url) as api:
         [away] = (await api.get("/v1/jobs/a-job"))["waiting"]
-    assert "put the file back as it was in `plugins.templates`, then restart the stack" in away["said"]
+    assert "restore the file from `plugins.templates`, then restart the stack" in away["said"]
     file.write_text(before)
     restart(monkeypatch, settings)
     await finished(database)

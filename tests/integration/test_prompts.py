@@ -90,7 +90,7 @@ async def test_versions_are_compared_line_by_line(api: Api) -> None:
         ({"text": "{{question}} {{documents}}"}, 422, "uses {{documents}}"),
         ({"text": ""}, 422, "text"),
         ({"name": "short@2"}, 422, "is not a valid name"),
-        ({"name": "cot"}, 409, "is not a stored one"),
+        ({"name": "cot"}, 409, "is not stored here"),
         ({"temperature": 1}, 422, "temperature"),
         ({"examples": [{"question": "What?"}]}, 422, "answer"),
         ({"examples": [{"question": "q", "answer": "a"}] * 33}, 422, "examples"),
@@ -266,7 +266,7 @@ async def test_a_prompt_is_tried_on_three_questions(api: Api, database: Database
     await finished(database)
     page = await text(api, trial)
     assert 'http-equiv="refresh"' not in page
-    assert page.count("Prompt as it was sent") == 3
+    assert page.count("Prompt as sent") == 3
     assert "Briefly: What is 2 plus 2?" in page
     assert "What is 3 plus 3?" not in page
     assert await rows(database, "SELECT total FROM jobs") == [(3,)]
@@ -275,7 +275,7 @@ async def test_a_prompt_is_tried_on_three_questions(api: Api, database: Database
 async def test_a_trial_without_a_dataset_says_so(api: Api) -> None:
     reply = await send(api, "/prompts", {**EDITED, "action": "try"})
     assert reply.status_code == 422
-    assert "its first questions are asked" in reply.text
+    assert "the prompt is tried on its first questions" in reply.text
     assert (await api.http.get("/v1/prompts/short")).status_code == 404
 
 

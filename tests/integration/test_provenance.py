@@ -642,7 +642,7 @@ async def test_the_pages_say_how_many_items_and_answers_there_are(paged_api: Api
     said = "25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers"
     job = await page(paged_api, "/jobs/theirs")
     assert f"Completed: {said}" in job
-    assert "An item counts once, by the share of its answers that are right; of all answers 50 of 80 are." in job
+    assert "Each item counts once, by the share of its answers that are right. 50 of all 80 answers are right." in job
     assert said in await page(paged_api, "/jobs/theirs/report")
     assert "25.0 % (14.2 to 40.2)" in await page(paged_api, "/jobs")
 

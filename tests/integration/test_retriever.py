@@ -397,7 +397,7 @@ async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
         return made
 
     monkeypatch.setattr(builds, "make_index", replaced)
-    with pytest.raises(Conflict, match="deleted or replaced while it was indexed"):
+    with pytest.raises(Conflict, match="deleted or replaced while it was being indexed"):
         await builds.build_corpus(database, settings.data_dir, [Bm25()], BuildQueue(), corpus)
     assert [row.sparse_index for row in await rows(database, "SELECT sparse_index FROM corpora")] == [None]
 
@@ -749,7 +749,7 @@ async def test_a_search_that_the_key_does_not_allow_is_no_outage(
         )
         said = await refusal(client, built["sparse"]["index"])
     assert said["type"] == "refused"
-    assert "refuses us (403), the key or user lacks the index privilege `read`" in said["detail"]
+    assert "refuses access (403): the key or user lacks the index privilege `read`" in said["detail"]
     assert "docs/how-to/retrieval.md#api-key-of-elasticsearch" in said["hint"]
 
 
@@ -794,7 +794,7 @@ async def test_orphans_are_not_looked_for_without_a_server(
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     async with retriever_other_settings(where) as client:
         reply = await client.get("/orphans")
-    assert (reply.status_code, "no Elasticsearch is named" in reply.text) == (503, True)
+    assert (reply.status_code, "no Elasticsearch server is configured" in reply.text) == (503, True)
 
 
 # An index whose files are gone comes back by the upload that made it.

@@ -205,7 +205,7 @@ async def test_a_mining_job_of_a_miner_that_is_gone_is_shown_reported_and_audite
     await work(database)
     bank = await empty_api.get("/v1/rules/old")
     assert (bank["state"], bank["miner"]) == ("failed", "temporal-simple")
-    assert "this release has no miner temporal-simple" in bank["reason"]
+    assert "this release does not have the miner temporal-simple" in bank["reason"]
     for path in (f"/jobs/{job}", f"/jobs/{job}/samples", f"/v1/jobs/{job}/report", "/rules", "/rules/old"):
         reply = await empty_api.http.get(path)
         assert reply.status_code == 200, (path, reply.text)

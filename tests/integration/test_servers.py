@@ -266,7 +266,7 @@ async def test_a_demonstration_model_is_warned_of_where_it_is_asked_about_anothe
     await api.upload("datasets", "world", made_up)
     await api.upload("datasets", "handbook", [{"question": "What is 2 times 4?", "answer": "8"}, *made_up[1:]])
     await api.upload("datasets", "other", [{"question": "What is 2 times 4?", "answer": "8"}])
-    said = "demonstration models (mine) know nothing but a made-up world: what they do with the questions of dataset"
+    said = "demonstration models (mine) only know a made-up world: their results with the questions of dataset"
 
     def list_said(warnings: Sequence[str]) -> list[str]:
         return [each for each in warnings if "demonstration" in each]

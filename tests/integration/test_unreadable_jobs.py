@@ -234,7 +234,7 @@ async def test_an_item_that_is_gone_fails_its_own_sample(database: Database, mon
         database, "DELETE FROM items WHERE ordinal = 1 AND dataset_id = (SELECT id FROM datasets WHERE name = 'items')"
     )
     detail = await both_end(database, [("broken", 0, None), ("broken", 1, "unreadable")])
-    assert detail == "the sample's item is not in the dataset any more"
+    assert detail == "the sample's item is no longer in the dataset"
 
 
 @pytest.mark.fault("V1")

@@ -27,7 +27,7 @@ from mathrag_gate.demo.world import (
 )
 from shared import replies
 from shared.models.shipped import HEADS, TAILS
-from shared.rag.prompts import Value, localised, render, template
+from shared.rag.prompts import Value, localise, render, template
 
 # Generates plain mathematical English and LaTeX, for the tokenizer and for samples from outside the world.
 
@@ -209,7 +209,7 @@ def _write_document(rng: Random, split: Split, operator: Operator, kind: Kind, l
 def prompt(asked: str, shown: Sequence[Document]) -> str:
     """Render the served template in the question's language."""
     documents = [replies.Document(problem=each.problem, text=each.text) for each in shown]
-    return render(template(localised("cot", asked)), {"question": asked, "context": documents})
+    return render(template(localise("cot", asked)), {"question": asked, "context": documents})
 
 
 def solution(rule: Rule, a: int, b: int) -> str:

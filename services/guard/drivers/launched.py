@@ -86,7 +86,7 @@ class ProcessTree:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs."""
+        """Return whether the program runs."""
         return self.exit_status is None
 
     async def wait_exited(self) -> None:
@@ -143,7 +143,7 @@ async def start(arguments: Sequence[str], environment: Mapping[str, str], owner:
         DriverError: it cannot be started.
     """
     mark = secrets.token_urlsafe(12)
-    # A pipe of our own: with one of asyncio's, `wait` would also wait for all children that hold it open.
+    # Our own pipe: with one of asyncio's, `wait` would also wait for all children that hold it open.
     output, end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -186,7 +186,8 @@ async def end_leftovers(owner: str) -> None:
 
 
 def _kill_marked(name: str, value: str) -> None:
-    """Kill until none is left, since one may have forked meanwhile. Zombies have no environment and do not count."""
+    """Kill until none is left, since one may have forked in the meantime. Zombies have no environment and do not
+    count."""
     deadline = time.monotonic() + GONE_S
     while found := list(find_marked(name, value)):
         if time.monotonic() > deadline:
@@ -246,7 +247,7 @@ async def _run_version(path: Path, version_pattern: Pattern[str]) -> str:
             await process.wait()
     text = output.decode(errors="replace")
     if (found := version_pattern.search(text)) is None:
-        raise DriverError(f"`{path} --version` prints no version but {text[:200]!r}")
+        raise DriverError(f"`{path} --version` does not print a version, but {text[:200]!r}")
     return found[1]
 
 
@@ -333,7 +334,7 @@ async def read_ahead(path: Path) -> int:
     A cancellation ends it at the next chunk.
     """
     stopping = threading.Event()
-    # A thread of its own, since a lowered priority cannot be raised again.
+    # Its own thread, since a lowered priority cannot be raised again.
     executor = ThreadPoolExecutor(1, "read-ahead", initializer=_lower_priority)
     try:
         return await asyncio.get_running_loop().run_in_executor(executor, _read_all, path, stopping)
@@ -444,7 +445,7 @@ class ExternalProgramDriver:
             await read_ahead(self._model.path)
 
     async def start(self, parallel: int | None = None) -> ModelServer:
-        """Start the program, wait until it is ready, and verify what it serves."""
+        """Start the program, wait until it is ready, and verify the model that it serves."""
         return await self.launch(parallel or self._model.parallel)
 
     async def launch(self, parallel: int) -> "ExternalProgramServer":
@@ -535,7 +536,7 @@ class ExternalProgramServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs and its weights were not replaced."""
+        """Return whether the program runs and its weights were not replaced."""
         return self._tree.alive and not (self._weights and self._weights.replaced)
 
     @property
@@ -586,7 +587,7 @@ class ExternalProgramServer:
             try:
                 found |= json.loads(await self.read_text(path))
             except (ValueError, TypeError) as error:
-                raise DriverError(f"answers no JSON object at {path}: {error}") from error
+                raise DriverError(f"does not answer with a JSON object at {path}: {error}") from error
         return found
 
     async def read_text(self, path: str) -> str:
@@ -630,7 +631,7 @@ class ExternalProgramServer:
 
 def _require_ok(response: httpx2.Response) -> httpx2.Response:
     if response.status_code != httpx2.codes.OK:
-        raise DriverError(f"answers {response.status_code} at {response.url.path}")
+        raise DriverError(f"answers with status {response.status_code} at {response.url.path}")
     return response
 
 

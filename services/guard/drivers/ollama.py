@@ -1,6 +1,6 @@
 """Models on an Ollama server, which the guard does not own: any client can have it load and unload models.
 
-So what is resident is verified before a load, after it, every few seconds while a residency is open, and after the
+So the resident models are verified before a load, after it, every few seconds while a residency is open, and after the
 unload; every call carries the options with which the model is to be loaded.
 """
 
@@ -55,11 +55,11 @@ class ExpectedModel(msgspec.Struct, frozen=True, kw_only=True):
 def find_deviation(
     found: Sequence[LoadedModel], pulled: Pulled | None, wanted: ExpectedModel, held: Collection[str]
 ) -> str | None:
-    """Describe what is wrong with a server's resident models; None if `wanted` is there as pinned, and no foreign one.
+    """Describe a problem of a server's resident models; None if `wanted` is resident as pinned, without foreign models.
 
-    `pulled` is what the tag names now; `held` are the digests that this guard has loaded. A server keeps one runner per
-    file of weights and lists it under the digest that it was loaded for. So a tag that was created again with another
-    SYSTEM, TEMPLATE or PARAMETER is answered by the same runner, from another prompt.
+    `pulled` is the model that the tag names now; `held` are the digests that this guard has loaded. A server keeps one
+    runner per file of weights and lists it under the digest that it was loaded for. So a tag that was created again
+    with another SYSTEM, TEMPLATE or PARAMETER is answered by the same runner, from another prompt.
     """
     ours = next((each for each in found if each.digest == wanted.pulled.digest), None)
     foreign = [each.name for each in found if each.digest not in held]
@@ -71,8 +71,8 @@ def find_deviation(
     if pulled.modified_at != wanted.pulled.modified_at:
         return f"{wanted.tag} was written again: it may have been another model since the last check"
     if foreign:
-        beside = "as well" if ours else "in its place"
-        return f"{', '.join(foreign)} is loaded {beside}, and not by this guard: ollama stop {foreign[0]}"
+        how = "as well" if ours else "in its place"
+        return f"{', '.join(foreign)} is loaded {how}, and not by this guard: ollama stop {foreign[0]}"
     if ours is None:
         return f"{wanted.tag} is not loaded any more: it was stopped or evicted"
     if wanted.on_gpu and ours.size_vram < ours.size:
@@ -107,7 +107,7 @@ async def wait_until_gone(api: Ollama, digests: set[str], within_s: float) -> bo
 
 
 PROBE_S = 2.0
-"""Between two checks of what is resident."""
+"""Seconds between two checks of the resident models."""
 MAX_UNANSWERED = 3
 """Checks in a row that a busy server may leave without an answer."""
 DOUBTFUL_LOAD = 0.25
@@ -170,7 +170,7 @@ class OllamaDriver(Driver):
         )  # fmt: skip
 
     async def find_obstacle(self) -> str | None:
-        """Find what would keep a model from being loaded onto a server on which nothing is resident for this guard."""
+        """Find an obstacle to a load on a server on which nothing is resident for this guard."""
         try:
             async with self._make_client() as api:
                 held = _loaded[api.url].values()
@@ -219,7 +219,7 @@ class OllamaDriver(Driver):
 
     async def _load(self, api: Ollama) -> "OllamaServer":
         pulled = await api.require_pulled(self._tag)
-        # Unload what a killed guard has left.
+        # Unload the models that a killed guard has left.
         if foreign := await self._find_foreign_model(api):
             raise DriverError(foreign)
         left = [each for each in await api.list_resident() if each.digest not in _loaded[api.url].values()]
@@ -288,12 +288,12 @@ class RunnerProcess:
 
     @property
     def visible(self) -> bool:
-        """Whether it was seen after the load."""
+        """Return whether it was seen after the load."""
         return bool(self._verified)
 
     @property
     def lost(self) -> bool:
-        """Whether it was seen, and has ended."""
+        """Return whether it was seen, and has ended."""
         return not all(map(is_running, self._verified))
 
     async def count_successors(self) -> int:
@@ -331,12 +331,13 @@ class OllamaServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it was resident at the last check."""
+        """Return whether it was resident at the last check."""
         return not self._lost.is_set()
 
     @property
     def died(self) -> bool:
-        """Whether the server reported, or its process shows, that the model's runner died, maybe because of a call.
+        """Return whether the server reported, or its process shows, that the model's runner died, maybe because of a
+        call.
 
         False for a model that was evicted, stopped or removed, or whose server went away: no call caused that.
         """
@@ -396,7 +397,7 @@ class OllamaServer:
             return False
 
     async def wait_exited(self) -> None:
-        """Return when it is no longer resident as it was verified, or the server is away."""
+        """Return when the verified model is no longer resident, or the server is away."""
         await self._lost.wait()
 
     async def stop(self) -> None:
@@ -434,7 +435,7 @@ class OllamaServer:
         """Check the server once; a deviation ends the residency."""
         _, problem = await inspect_residents(self._api, self._wanted, _loaded[self._api.url].values())
         if problem is None and self._runner.lost:
-            problem = f"the runner of {self._wanted.tag} has ended; what is loaded now was not verified"
+            problem = f"the runner of {self._wanted.tag} has ended, and the model loaded now was not verified"
             # A server lists a dead runner until a call needs it, and evicts only a runner without calls.
             self._died = self._died or await self._runner.count_successors() == 0
         if problem:

@@ -19,10 +19,11 @@ _log = logging.getLogger(__name__)
 
 
 class PluginDriver:
-    """What the plug-in's entry point makes of (name, model, device), opened when the model is first asked for.
+    """The driver that the plug-in's entry point makes from (name, model, device), opened when the model is first
+    needed.
 
     The plug-in is another distribution, and its code is part of the identity of its models.
-    One that cannot be opened makes its own model unavailable; the guard and its other models go on.
+    One that cannot be opened makes its own model unavailable; the guard and its other models continue.
     """
 
     def __init__(self, name: str, model: Model, settings: Settings) -> None:
@@ -52,14 +53,14 @@ class PluginDriver:
             raise _make_error(plugin, error) from error
 
     async def take_over(self) -> None:
-        """Have the plug-in free what may be left; what it raises is no reason not to start."""
+        """Have the plug-in free leftovers of earlier loads; its errors do not prevent the start."""
         try:
             await self._open()[1].take_over()
         except Exception as error:  # noqa: BLE001 - best effort, and code of others
             _log.warning("model %s: nothing was taken over: %s", self._name, error)
 
     async def architecture(self) -> Architecture | None:
-        """Return what the plug-in says, or None where it says nothing that can be used."""
+        """Return the plug-in's result, or None if it cannot be used."""
         plugin, driver = self._open()
         try:
             return await driver.architecture()
@@ -67,7 +68,7 @@ class PluginDriver:
             raise _make_error(plugin, error) from error
 
     async def warm(self) -> None:
-        """Have the plug-in read what the next load will read."""
+        """Have the plug-in read the files of the next load."""
         try:
             await self._open()[1].warm()
         except Exception as error:  # noqa: BLE001 - best effort, and code of others

@@ -1,4 +1,4 @@
-"""What the guard expects of drivers and model servers, and shared checks of servers that others can change."""
+"""Protocols of drivers and model servers for the guard, and shared checks of servers that others can change."""
 
 import asyncio
 import math
@@ -21,12 +21,12 @@ class ModelServer(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it can still answer as the model that was verified."""
+        """Return whether it can still answer as the model that was verified."""
         ...
 
     @property
     def died(self) -> bool:
-        """Whether the process that answered calls has ended, maybe because of one of them.
+        """Return whether the process that answered calls has ended, maybe because of one of them.
 
         False if the model was only replaced, evicted or put to sleep.
         """
@@ -34,7 +34,7 @@ class ModelServer(Protocol):
 
     @property
     def exit_status(self) -> int | None:
-        """Return code of its process, negative for a signal; None while it runs and if there is no process."""
+        """Return code of its process, negative for a signal; None while it runs, or without a process."""
         ...
 
     async def complete(
@@ -73,7 +73,7 @@ class ModelServer(Protocol):
 
 
 async def count_reloads(server: ModelServer) -> int:
-    """Return how often somebody else than the guard loaded the model again in its residency.
+    """Return how often a client other than the guard loaded the model again in its residency.
 
     Only servers that others can change have `count_reloads`; those of plug-ins need not.
     """
@@ -93,15 +93,15 @@ class Driver(Protocol):
         ...
 
     async def take_over(self) -> None:
-        """Free what a killed guard, or a stop that freed no memory, has left of the model. Best effort."""
+        """Free leftovers of the model after a killed guard, or a stop that freed no memory. Best effort."""
         return  # a default: without a statement, the method would be abstract
 
     async def architecture(self) -> Architecture | None:
-        """Return what its footprint is estimated from; None if the backend does not tell."""
+        """Return the data from which its footprint is estimated; None if the backend does not report them."""
         return None
 
     async def warm(self) -> None:
-        """Read ahead what the next load will read, while another model is resident. Best effort."""
+        """Read the files of the next load ahead, while another model is resident. Best effort."""
         return  # a default, as above
 
     async def start(self, parallel: int | None = None) -> ModelServer:
@@ -114,7 +114,7 @@ class Driver(Protocol):
 
 
 async def find_obstacle(driver: Driver) -> str | None:
-    """Return what would keep the driver from loading its model now, besides another identity; None if nothing is seen.
+    """Return an obstacle to loading the model now, other than another identity; None if none is found.
 
     Only drivers of servers that others use have `find_obstacle`, which changes nothing; those of plug-ins need not.
     """
@@ -133,7 +133,7 @@ IDLE_INTERVAL_S = 0.1
 
 
 class Confirmation:
-    """Rate-limited checks whether a server still serves what was verified; `look` checks once and raises nothing."""
+    """Rate-limited checks whether a server still serves the verified model; `look` checks once and never raises."""
 
     def __init__(self, look: Callable[[], Awaitable[bool]]) -> None:
         self._run_check = look

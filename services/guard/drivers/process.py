@@ -110,7 +110,7 @@ class LlamaServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the child runs and its file was not replaced."""
+        """Return whether the child runs and its file was not replaced."""
         return not (self.died or self._weights.replaced)
 
     @property

@@ -1,6 +1,6 @@
-"""Driver `remote`: an endpoint that somebody else runs, so there is nothing to load or free, and no lease.
+"""Driver `remote`: an endpoint of another operator, without loads and without a lease.
 
-Its operator may change what it serves. What it reports about that is part of the model's identity, and is checked again
+Its operator may change the model. The endpoint's report about it is part of the model's identity, and is checked again
 before a reply is used.
 """
 
@@ -35,7 +35,7 @@ OWNERS = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
 _log = logging.getLogger(__name__)
 
 Statement = dict[str, Any]
-"""What a server reports that it serves."""
+"""The report of a server about its model."""
 
 
 class _Unavailable(Exception):
@@ -54,7 +54,7 @@ class RemoteDriver(Driver):
         self._url = model.url
         self._key = os.environ.get(model.api_key_env) if model.api_key_env else None
         self._stated: Statement | None = None
-        """What the server reported when it was identified, to which calls are pinned."""
+        """The report of the server when it was identified; calls are pinned to it."""
 
     async def identify(self) -> ModelIdentity:
         """Identify the model by TGI's `/info`, or by what other servers list under the model's name.
@@ -90,7 +90,6 @@ class RemoteDriver(Driver):
         )
 
     async def start(self, parallel: int | None = None) -> "RemoteServer":  # noqa: ARG002 - its slots are not ours
-        """Return the endpoint as it is."""
         stated = self._stated or await self._read_statement()
         chat = OpenAICompatible(
             self._url, model=self._name, api_key=self._key, timeout_s=self._model.call_timeout_s,
@@ -103,14 +102,14 @@ class RemoteDriver(Driver):
         try:
             stated = await self._read_statement()
         except DriverError as error:
-            _log.warning("cannot confirm what the server serves: %s", error)
+            _log.warning("cannot confirm the model of the server: %s", error)
             return None
         if stated != before:
             _log.error("model %r: %s serves %s now, not %s", self._name, self._url, stated, before)
         return stated == before
 
     async def _read_statement(self) -> Statement:
-        """Read what the server reports: TGI's `/info`, or the version and the listed model of others.
+        """Read the report of the server: TGI's `/info`, or the version and the listed model of others.
 
         Raises:
             DriverError: it is away, or answers 429 or 5xx.
@@ -143,7 +142,7 @@ class RemoteServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it reported the same model at the last check."""
+        """Return whether it reported the same model at the last check."""
         return not self._changed.is_set()
 
     async def complete(
@@ -154,7 +153,7 @@ class RemoteServer:
             return await self._chat.complete(prompt, decoding, seed, logprobs, choices)
 
     async def confirm(self) -> bool:
-        """Check what the server reports, at most once a second while calls run."""
+        """Check the report of the server, at most once a second while calls run."""
         return await self._confirmation.check()
 
     async def wait_exited(self) -> None:

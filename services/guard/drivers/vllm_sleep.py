@@ -2,8 +2,8 @@
 
 Only level 1 is used: level 2 drops the weights, and without a reload its answers are gibberish (vllm#29341). A sleep
 under load crashes the GPU's kernels (vllm#28714), and a failed wake holds memory that is not listed (vllm#34600): in
-doubt the program is ended, and the next residency starts it again. What a sleeping server has freed is measured before
-the next load, as after any unload; one that holds memory is ended then.
+doubt the program is ended, and the next residency starts it again. The memory that a sleeping server has freed is
+measured before the next load, as after any unload; one that holds memory is ended then.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class VllmSleepDriver(ExternalProgramDriver):
         self._sleeper: ExternalProgramServer | None = None
 
     async def start(self, parallel: int | None = None) -> ModelServer:
-        """Wake the server; start it if there is none, it has ended, or it has another number of slots."""
+        """Wake the server; start it if it does not run, or has another number of slots."""
         slots = parallel or self._model.parallel
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None and sleeper.alive and sleeper.request.parallel == slots:
@@ -56,7 +56,8 @@ class VllmSleepDriver(ExternalProgramDriver):
         return AwakeServer(sleeper, self)
 
     async def take_over(self) -> None:
-        """End the sleeping server and what a killed guard has left: one of them holds memory that should be free."""
+        """End the sleeping server and the servers that a killed guard has left: one of them holds memory that should be
+        free."""
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None:
             await sleeper.stop()
@@ -100,12 +101,12 @@ class AwakeServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs and is awake."""
+        """Return whether the program runs and is awake."""
         return not self._asleep and self._server.alive
 
     @property
     def died(self) -> bool:
-        """Whether the program has exited; a sleeping one has not."""
+        """Return whether the program has exited; a sleeping one has not."""
         return self._server.died
 
     @property

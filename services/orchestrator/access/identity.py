@@ -47,8 +47,8 @@ class Session(NamedTuple):
 class Sessions:
     """Issues and checks the cookies of people who signed in with an API key.
 
-    A cookie is signed with the service key, which is not in the database: somebody who reads the stored hashes of keys
-    can make no session of them. The server stores nothing, a revoked or expired key ends its sessions, and every
+    A cookie is signed with the service key, which is not in the database: an attacker who reads the stored hashes of
+    keys can make no session of them. The server stores nothing, a revoked or expired key ends its sessions, and every
     process of the API accepts them.
     """
 
@@ -113,7 +113,9 @@ def report_outages() -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, OSError) as error:
-        raise Unavailable("keys cannot be checked: the database does not answer", hint="see its log") from error
+        raise Unavailable(
+            "keys cannot be checked: the database does not answer", hint="see the log of PostgreSQL"
+        ) from error
 
 
 class Keyring:
@@ -129,7 +131,7 @@ class Keyring:
         self._wrong_minute = 0.0
 
     async def find(self, database: Database, key: str) -> ValidKey | None:
-        """Return the valid key that matches `key`; None if there is none.
+        """Return the valid key that matches `key`; None if it does not exist.
 
         Raises:
             Unavailable: the database does not answer, so no caller can be admitted.
@@ -167,8 +169,8 @@ class Keyring:
                 await keys.record_use(database, key)
 
     def count_wrong_key(self, address: str) -> None:
-        """Count a wrong key that `address` sent to the sign-in form. A valid key is admitted whatever the count: a key
-        of 256 bits cannot be guessed, and a limit on all would let one client lock out the others.
+        """Count a wrong key that `address` sent to the sign-in form. A valid key is admitted regardless of the count: a
+        key of 256 bits cannot be guessed, and a limit on all would let one client lock out the others.
 
         Raises:
             TooMany: it has sent too many in this minute.
@@ -189,7 +191,7 @@ API = ("/v1/", "/openai/")
 
 
 def is_open(path: str) -> bool:
-    """Return whether a browser needs what is at `path` before anybody has signed in."""
+    """Return whether a browser needs `path` before sign-in."""
     return path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)
 
 
@@ -333,7 +335,7 @@ class Caller(NamedTuple):
         """Check that the caller may change jobs of all these keys.
 
         Raises:
-            Forbidden: another key submitted one of them, and the caller is no operator.
+            Forbidden: another key submitted one of them, and the caller is not an operator.
         """
         others = [name for name in submitters if not self.may_change(name)]
         if others:

@@ -29,10 +29,10 @@ class RequestKind(NamedTuple):
 
 
 KINDS = (
-    RequestKind("uploads", "uploads run", "POST", UPLOADS),
-    RequestKind("training_exports", "exports of training data run", "GET", TRAINING),
-    RequestKind("event_streams", "streams of events are open", "GET", EVENTS),
-    RequestKind("page_streams", "live pages are open", "GET", LIVE_PAGES, Unavailable),
+    RequestKind("uploads", "simultaneous uploads", "POST", UPLOADS),
+    RequestKind("training_exports", "simultaneous exports of training data", "GET", TRAINING),
+    RequestKind("event_streams", "open event streams", "GET", EVENTS),
+    RequestKind("page_streams", "open live pages", "GET", LIVE_PAGES, Unavailable),
 )
 
 
@@ -53,7 +53,7 @@ class ConcurrencyLimit:
             return await self._app(scope, receive, send)
         most: int = getattr(self._limits, kind.setting)
         if self._running[kind.setting] >= most:
-            message = f"{most} {kind.words}, which is the limit (`limits.{kind.setting}`)"
+            message = f"the limit of {most} {kind.words} is reached (`limits.{kind.setting}`)"
             error = kind.error(message, hint="wait until one of them ends")
             return await refuse(error, scope, receive, send)
         self._running[kind.setting] += 1
@@ -115,9 +115,9 @@ async def check_storable(request: Request) -> None:
     """
     for name, text in request.path_params.items():
         if "\x00" in str(text):
-            raise NotFound(f"there is no {name} {text!r}", hint="take a name from the list")
+            raise NotFound(f"{name} {text!r} does not exist", hint="take a name from the list")
     for name, text in request.query_params.multi_items():
-        if name != "cursor":  # never stored; whatever is none of ours is 400 (`shared.storage.database`)
+        if name != "cursor":  # never stored; a foreign cursor is answered 400 (`shared.storage.database`)
             _check((name,), text)
     # Forms are checked where they are read (`web.page.checked_form`).
     if request.scope["route"].body_field is not None and not is_form(request):
@@ -164,18 +164,18 @@ def check_text(place: Place, text: str) -> None:
         Invalid: it holds NUL or a lone surrogate; the message names `place`.
     """
     if "\x00" in text:
-        raise Invalid(f"{_format_place(place)}: holds the character \\u0000", hint="remove it")
+        raise Invalid(f"{_format_place(place)}: contains the character \\u0000", hint="remove it")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Invalid(f"{_format_place(place)}: holds a lone surrogate, which is not valid text") from None
+        raise Invalid(f"{_format_place(place)}: contains a lone surrogate, which is not valid text") from None
 
 
 def _check(place: Place, value: Any) -> None:
     if isinstance(value, str):
         check_text(place, value)
     elif isinstance(value, int) and not SMALLEST <= value <= LARGEST:
-        raise Invalid(f"{_format_place(place)}: is a number of more than 64 bits", hint="write a smaller one")
+        raise Invalid(f"{_format_place(place)}: the number has more than 64 bits", hint="write a smaller number")
 
 
 def _format_place(place: Place) -> str:

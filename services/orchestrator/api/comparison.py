@@ -29,7 +29,7 @@ Baseline = Annotated[
     str | None, Query(description="The job that all others are compared with; without it every pair is compared.")
 ]
 _SHIPPED = (ACCURACY, EXACT, SCORE, *(score for metric in METRICS.values() for score in metric.scores))
-"""Measures by name, without those of plug-ins, which are accepted, too."""
+"""Measures by name, without those of plug-ins, which are accepted as well."""
 MeasureName = Annotated[
     str,
     Query(

@@ -117,7 +117,7 @@ async def change_configuration(
     """Return the configuration after `actor` has put `params` on top of the current one.
 
     Raises:
-        PreconditionFailed: the current version is none of `seen`.
+        PreconditionFailed: the current version is not in `seen`.
         Invalid: no job could have these parameters.
     """
     async with database.transaction() as connection:
@@ -132,7 +132,7 @@ async def restore_configuration(
     """Return the configuration after `actor` has replaced the current one with the contents of `version`.
 
     Raises:
-        NotFound: there is no such version.
+        NotFound: the version does not exist.
         PreconditionFailed, Invalid: as `changed_by` raises them.
     """
     (wanted,) = await load_versions(database, version)
@@ -147,7 +147,8 @@ async def _follow(
     configurations.check_version(found, seen)
     if (size := len(canonical.encode(params))) > MOST_BYTES:
         raise TooLarge(
-            f"the configuration would have {size} bytes, more than {MOST_BYTES}", hint="remove what jobs do not need"
+            f"the configuration would have {size} bytes, more than {MOST_BYTES}",
+            hint="remove parameters that jobs do not need",
         )
     parse_params(params)
     await configurations.insert_next(connection, actor, found, params)
@@ -164,7 +165,7 @@ async def load_versions(database: Database, *versions: int) -> list[Configuratio
     for version in versions:
         if version not in found:
             hint = "list the versions with `mathrag config history` or GET /v1/configuration/history"
-            raise NotFound(f"there is no version {version} of the configuration", hint=hint)
+            raise NotFound(f"the configuration has no version {version}", hint=hint)
     return [found[version] for version in versions]
 
 

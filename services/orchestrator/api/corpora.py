@@ -50,7 +50,7 @@ async def create(
     """
     async with upload.read_documents() as reader, aclosing(read_batches(reader)) as records:
         created = await corpora.create(deps.database, name, records)
-    # Also of a known corpus: what is sound is kept, what is missing is built.
+    # This also repairs a known corpus: sound indexes are kept, missing ones are built.
     await build_indexes(request, deps, created.corpus)
     stored = await corpora.get(deps.database, name)
     answer = CorpusUpload(**msgspec.structs.asdict(stored), **report_rejections(reader))

@@ -271,7 +271,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     """Return the bank with its rules for these relations.
 
     Raises:
-        NotFound: there is no such bank.
+        NotFound: the bank does not exist.
         Conflict: it is of another graph, or not ready.
         Invalid: it has no rule for any of the relations.
     """
@@ -279,11 +279,11 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     async with database.transaction() as connection:
         bank = await get_bank(connection, name)
     if bank.hash is None:
-        hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
+        hint = "wait until mining has ended" if bank.state == "mining" else "mine it again: mathrag rules mine"
         raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
     if bank.graph_hash not in (None, graph.hash):
         hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
-        raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
+        raise Conflict(f"`rules`: bank {name!r} was mined from another graph than {graph.name!r}", hint=hint)
     found, behind = [], 0
     async for batch in read_rules(database, bank):
         found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
@@ -343,7 +343,8 @@ class GenerationBody(BaseModel):
         """Return the request after checking it.
 
         Raises:
-            Invalid: there is no such grader, it cannot grade these items, or there are fewer candidates than questions.
+            Invalid: the grader does not exist, it cannot grade these items, or there are fewer candidates than
+            questions.
         """
         check_grader(self.grader, "grader")
         if self.grader in NEEDING_MORE:
@@ -398,7 +399,7 @@ class LineOptions(NamedTuple):
 
 
 class ExportSource(NamedTuple):
-    """What the lines are made from."""
+    """Sources of the lines."""
 
     dataset: Dataset
     bank: RuleBank
@@ -437,13 +438,15 @@ async def training(
     if not summary.led:
         raise Invalid(f"no rule leads to an answer of dataset {name!r}", hint=made)
     if summary.banks != {bank.hash}:
-        raise Conflict(f"the rules that lead to dataset {name!r} are of another bank than {bank.name!r}", hint=made)
+        raise Conflict(f"dataset {name!r} was made with another rule bank than {bank.name!r}", hint=made)
     wanted = bank.graph if graph is None else graph
     if wanted is None:
-        raise Invalid(f"rule bank {rules!r} was imported", hint="name its graph: --graph, over HTTP `graph`")
+        raise Invalid(
+            f"rule bank {rules!r} was imported and has no graph", hint="name its graph: --graph, over HTTP `graph`"
+        )
     stored, content = await graphs.load(deps.database, wanted)
     if bank.graph_hash not in (None, stored.hash):
-        raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
+        raise Conflict(f"rule bank {rules!r} was mined from another graph than {wanted!r}", hint="leave out `graph`")
     neighbours = await to_thread.run_sync(Neighbours, content.graph)
     source = ExportSource(dataset, bank, stored, content, neighbours)
     async with deps.database.transaction() as connection:

@@ -1,7 +1,7 @@
 """Examples of requests and answers, which the OpenAPI document shows and a test checks by the schemas.
 
-`examples.json` has one entry for each view, by the name of its class, and some for their parts. `{"$ref": NAME}` stands
-for another entry; the keys beside it replace those of that entry.
+`examples.json` has one entry for each view, by the name of its class, and some for their parts. `{"$ref": NAME}` refers
+to another entry; the keys next to it replace those of that entry.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Serves `/v1/gpus` and `/v1/now`: devices, their residencies, and what the stack does now."""
+"""Serves `/v1/gpus` and `/v1/now`: devices, their residencies, and the current work of the stack."""
 
 from typing import Annotated
 
@@ -23,7 +23,8 @@ from shared.storage import database, devices, jobs
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
 GUARD_S = 1.0
-"""Longest wait for the guard in seconds. It is asked for what only it knows; if it does not answer, the view says so.
+"""Longest wait for the guard in seconds. Only the guard knows its current state; if it does not answer, the view says
+so.
 """
 MOST_REASON = 500
 
@@ -185,7 +186,7 @@ async def check_device(deps: Deps, device: str) -> str:
     """Return the name of the device after checking that it exists.
 
     Raises:
-        NotFound: there is no device of this name.
+        NotFound: no device has this name.
     """
     known = await _get_device_names(deps)
     if device not in known:
@@ -224,7 +225,7 @@ def make_memory(device: str, models: list[devices.ResidentModel], budget: int | 
     larger = [
         f"{model.name} uses {model.measured_mib:.0f} MiB, but its `footprint_mib` declares {model.footprint_mib}"
         for model in models
-        if device.startswith("cpu")  # what processes hold of a GPU is no host memory
+        if device.startswith("cpu")  # GPU memory of processes is not host memory
         and model.footprint_mib
         and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
     ]
@@ -236,7 +237,7 @@ def make_memory(device: str, models: list[devices.ResidentModel], budget: int | 
     )
 
 
-# Serves `/v1/now`: what every device holds, what both lanes do, and what the next flips wait for.
+# Serves `/v1/now`: the models on every device, the work of both lanes, and the conditions of the next flips.
 
 now_router = APIRouter(prefix="/v1/now", tags=["gpus"])
 
@@ -261,7 +262,7 @@ async def now(deps: RequestDeps) -> Response:
 
 
 async def load_activity(deps: Deps) -> Now:
-    """Return what the service is doing now."""
+    """Return the current work of the service."""
     devices = await load_devices(deps)
     async with deps.database.snapshot() as connection:
         work = await jobs.load_work(connection)

@@ -92,7 +92,7 @@ class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
         check_read(self.params, [(self.pipeline, params)])
         if not (params.rrf_weight or params.quality_weight):
             problem = "`params.rrf_weight`: is 0 like `quality_weight`, so they define no order"
-            raise Invalid(problem, hint="set one of them above 0")
+            raise Invalid(problem, hint="set at least one of them above 0")
         given = frozenset(list_known_paths(self.params))
         return Submission(params=params, given=given, configuration=holding.version, **fields)
 
@@ -121,7 +121,7 @@ class MeasureBody(BaseModel):
             Invalid: a field cannot be used; the message names it.
         """
         if others := sorted(self.params.keys() - {"metrics"}):
-            problem = f"`params.{others[0]}`: belongs to the answers, which are there already"
+            problem = f"`params.{others[0]}`: cannot be set: the answers exist already"
             raise Invalid(problem, hint="set `params.metrics` alone")
         return MeasureRequest(
             metrics=parse_params(self.params, holding.params).metrics,
@@ -319,7 +319,7 @@ async def _resolve_own(deps: Deps, job: str, caller: Caller) -> uuid.UUID:
 
     Raises:
         NotFound, Conflict: as `jobs.resolve` raises them.
-        Forbidden: it is another key's, and the caller is no operator.
+        Forbidden: it is another key's, and the caller is not an operator.
     """
     public_id = await jobs.resolve_public_id(deps.database, job)
     caller.check_owns(await jobs.list_submitters(deps.database, job=public_id), f"job {job}")
@@ -432,13 +432,13 @@ async def check(job: str, deps: RequestDeps) -> Response:
 
 
 async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
-    """Audit the job with this id as it is now."""
+    """Audit the job with this id in its current state."""
     violations = await audit.check_in_thread(deps.database, job)
     changed = await audit.describe_changed_pipeline(deps.database, job)
     return Audit(clean=not violations, violations=violations, source_changed=changed)
 
 
-# Serves `/v1/jobs/{job}/events`: what happens to a job, as server-sent events.
+# Serves `/v1/jobs/{job}/events`: the changes of a job, as server-sent events.
 #
 # An event's id encodes everything that its reader has seen by then. A client that reconnects with it, to any process,
 # continues exactly there, and the server stores nothing for a client.
@@ -470,7 +470,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamPosition(NamedTuple):
-    """What a client has been told so far."""
+    """The events that a client has received so far."""
 
     version: int = 0
     """Version of the job's last change."""
@@ -483,7 +483,7 @@ class StreamPosition(NamedTuple):
 
 
 def parse_event_id(last_event_id: str | None) -> StreamPosition:
-    """Parse a Last-Event-ID into what its client has seen.
+    """Parse a Last-Event-ID into the state that its client has seen.
 
     Raises:
         BadRequest: the id was not issued by this service.
@@ -500,7 +500,7 @@ def parse_event_id(last_event_id: str | None) -> StreamPosition:
 
 
 class StreamMessage(NamedTuple):
-    """An event, and what its client has seen once it has received it."""
+    """An event, and the state that its client has seen after it."""
 
     seen: StreamPosition
     event: ServerSentEvent
@@ -690,7 +690,9 @@ async def import_answers(
 def _parse_models(pairs: Sequence[str]) -> dict[str, str]:
     found = {role: name for role, _, name in (pair.partition("=") for pair in pairs)}
     if not all(found.values()):
-        raise Invalid(f"`model`: {pairs[0]!r} is not a pair", hint="write ROLE=NAME, such as judge=world-judge")
+        raise Invalid(
+            f"`model`: {pairs[0]!r} is not of the form ROLE=NAME", hint="write ROLE=NAME, such as judge=world-judge"
+        )
     return found
 
 

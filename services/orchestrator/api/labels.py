@@ -1,4 +1,5 @@
-"""Serves `/v1/labels`: people label what a judge or grader judged, without seeing its verdict; measures agreement."""
+"""Serves `/v1/labels`: people label the material of a judge or grader without seeing its verdict; measures
+agreement."""
 
 from typing import Annotated
 
@@ -210,7 +211,7 @@ async def load_next_task(database: Database, name: str, labeller: str, *, blind:
     """Return the first task that this labeller has not labelled.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
     """
     async with database.transaction() as connection:
         of = await labels.get_set(connection, name)
@@ -225,7 +226,7 @@ async def add_label(
     """Add the label, and return it with the status that says whether it is new.
 
     Raises:
-        NotFound: there is no such set or task.
+        NotFound: the set or the task does not exist.
         Invalid: the label cannot be used.
     """
     async with database.transaction() as connection:
@@ -238,7 +239,7 @@ async def measure_agreement(database: Database, name: str, *, blind: bool, seed:
     """Measure how far people agree with the judge or the grader, and with each other.
 
     Raises:
-        NotFound: there is no such set.
+        NotFound: the set does not exist.
     """
     async with database.snapshot() as connection:
         of = await labels.get_set(connection, name)

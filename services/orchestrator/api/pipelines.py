@@ -66,7 +66,7 @@ class Parameter(NamedTuple):
 
     @property
     def bounds(self) -> str:
-        """Return the bounds, such as "1 to 1,000"; empty if there are none worth showing."""
+        """Return the bounds, such as "1 to 1,000"; empty if none is worth showing."""
         if self.low is None or abs(self.low) >= UNBOUNDED:
             return ""
         return f"from {self.low:,}" if self.high is None else f"{self.low:,} to {self.high:,}"
@@ -108,7 +108,7 @@ def parameters(configured: Params = SHIPPED) -> tuple[Parameter, ...]:
 def nest(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters of a form or an address, nested and typed as in JSON; an empty value is not set.
 
-    A value that does not parse as number or JSON, or that is no parameter, stays a string, so that the API's checks
+    A value that does not parse as number or JSON, or that is not a parameter, stays a string, so that the API's checks
     report it.
     """
     kinds = _map_kinds()
@@ -299,7 +299,7 @@ async def get_details(name: str) -> PipelineDetails:
     """Return the pipeline called `name`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     if name not in registry.list_offered():
         hint = make_hint(name, registry.list_offered(), "list the pipelines with `mathrag pipeline list`")

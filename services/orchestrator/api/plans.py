@@ -118,7 +118,7 @@ class PlanRequest(BaseModel):
         if self.job is None and not self.models:
             raise ValueError("neither `job` nor `models` is given; give one of them")
         if self.job is not None and bool(self.job.dataset) == (self.questions is not None):
-            raise ValueError("give either `job.dataset` or `questions`, and not both")
+            raise ValueError("give either `job.dataset` or `questions`, not both")
         return self
 
 
@@ -178,7 +178,7 @@ async def plan_request(request: PlanRequest, deps: Deps) -> PlanView:
 
 
 async def make_plan(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
-    """Plan this work on the devices as they are."""
+    """Plan this work on the current devices."""
     wanting = await _load_demands(connection, deps, wanted, Hardware())
     there = await load_rooms(connection, deps.settings.all_devices())
     return await _plan_view(connection, wanting, there, wanted.order)

@@ -96,7 +96,7 @@ async def create(request: PromptRequest, deps: RequestDeps, actor: Actor) -> Res
 
 
 @route(router, "GET", "", Scope.READ, "List prompts", answers(list[AnswerPrompt]), name="listed")
-async def listed(deps: RequestDeps) -> Response:
+async def list_answer_prompts(deps: RequestDeps) -> Response:
     """Lists the newest version of each stored prompt, then the shipped prompts and the files of `plugins.templates`."""
     async with deps.database.statement() as connection:
         return json(await list_prompts(connection))

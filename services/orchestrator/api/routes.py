@@ -1,4 +1,4 @@
-"""What all routes share: queries, statuses, problems, idempotency keys, entity tags and the OpenAPI document."""
+"""Shared by all routes: queries, statuses, problems, idempotency keys, entity tags and the OpenAPI document."""
 
 import hashlib
 import logging
@@ -60,7 +60,7 @@ def route(
     def add(handler: Handler) -> Handler:
         declare_scope(handler, scope)
         documented = refusals(router.prefix + path, refuses, responses)
-        # What the document leaves out, such as `/docs`, are pages: others add parameters to their addresses.
+        # Routes outside the document, such as `/docs`, are pages: other programs add parameters to their addresses.
         checks = [Depends(check_query)] if router.include_in_schema else []
         router.add_api_route(
             path, handler, methods=[method], summary=summary, responses=documented, dependencies=checks, **options
@@ -83,7 +83,7 @@ async def check_query(request: Request) -> None:
     """Check the names in the query against those that the matched route declares: nothing of a request is ignored.
 
     Raises:
-        Invalid: the route does not declare one of them, or one that is no list is given more than once.
+        Invalid: the route does not declare one of them, or one that is not a list is given more than once.
     """
     given = Counter(name for name, _ in request.query_params.multi_items())
     if not given:
@@ -95,9 +95,9 @@ async def check_query(request: Request) -> None:
         if name not in declared:
             listed = f"{operation} takes {', '.join(sorted(declared)) or 'none'}"
             hint = make_hint(shown, declared, listed)
-            raise Invalid(f"`{shown}`: there is no such query parameter", hint=hint)
+            raise Invalid(f"`{shown}`: unknown query parameter", hint=hint)
         if times > 1 and not declared[name]:
-            raise Invalid(f"`{shown}`: is given {times} times", hint="give it once")
+            raise Invalid(f"`{shown}`: was given {times} times", hint="give it once")
 
 
 def _list_declared(dependant: Dependant) -> dict[str, bool]:
@@ -130,13 +130,13 @@ PROBLEM_EXAMPLES: dict[int, MathragError] = {
         errors.BadRequest("`cursor`: is not valid", hint="pass the `next_cursor` of the previous page, or none"),
         errors.Unauthorized("an API key is required", hint="send `Authorization: Bearer KEY`"),
         errors.Forbidden("this API key lacks the scope 'operate'", hint="mathrag key create NAME --scope operate"),
-        errors.NotFound("there is nothing of this name", hint="the list shows all names"),
+        errors.NotFound("there is nothing of this name", hint="list the names with GET /v1/jobs"),
         errors.TimedOut("no byte of the body came for 30 s (`limits.idle_s`)", hint="send it again"),
         errors.Conflict("the name is taken, or the state does not allow it", hint="choose another name"),
         errors.PreconditionFailed("the job has version 4, you saw 3", hint="GET it again"),
         errors.TooLarge("a request must declare its length", hint="see `limits.body_bytes`"),
         errors.Invalid("`params.gate.tua`: there is no such field", hint="fields of `params.gate`: items, tau, …"),
-        errors.PreconditionRequired("`If-Match`: is required here", hint="send the ETag that you saw, or *"),
+        errors.PreconditionRequired("`If-Match`: is required here", hint="send the ETag of your last GET, or *"),
         errors.TooMany("the limit of concurrent jobs is reached", hint="wait until one of them ends"),
         errors.HeaderTooLarge("a header may have 65536 bytes (`limits.header_bytes`)", hint="send fewer cookies"),
         errors.MathragError("the orchestrator failed unexpectedly", hint="see the orchestrator's log for the error"),
@@ -307,7 +307,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     kind = KINDS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     title, detail, hint, headers = kind.replace("_", " ").capitalize(), error.detail, None, None
     if error.status_code in (404, 405):
-        detail = f"there is no operation {request.method} {request.url.path}"
+        detail = f"{request.method} {request.url.path} is not an operation of this API"
         hint = "GET /openapi.json lists the operations"
     if error.status_code == 405:
         # All documented methods of this path: the router knows only those of its first matching route.
@@ -464,7 +464,7 @@ def document_operations(app: FastAPI) -> None:
         components = document.setdefault("components", {})
         schemas = components.setdefault("schemas", {})
         components["securitySchemes"] = {"key": BEARER}
-        # Without keys, whoever can reach the address may do everything.
+        # Without keys, every client that can reach the address may do everything.
         document["security"] = [{"key": []}, {}]
         for route in iter_route_contexts(app.routes):
             for method in route.methods or ():
@@ -532,7 +532,7 @@ def _check_key(
         if deps.settings.require_idempotency_key:
             raise BadRequest(
                 "`Idempotency-Key`: is required here",
-                hint="send a text that is different for each new request, such as a UUID",
+                hint="send a unique text with each new request, such as a UUID",
             )
         return None
     return check_key(idempotency_key)
@@ -553,11 +553,11 @@ IdempotencyKey = Annotated[str | None, Depends(_check_key)]
 
 
 def make_keyed_request(key: str | None, operation: str, request: Any) -> KeyedRequest | None:
-    """Return the request that `key` stands for: this operation with this body. None if there is no key."""
+    """Return the request that `key` stands for: this operation with this body. None without a key."""
     return None if key is None else KeyedRequest(operation=operation, key=key, body_hash=canonical.digest(request))
 
 
-# Entity tags, which spare a client a second read and prevent it from changing what it has not seen.
+# Entity tags, which spare a client a second read and prevent it from changing a state that it has not seen.
 #
 # The tag of a job, or of the configuration, is `"<version>-<digest>"`. The digest covers everything that is shown, so
 # that readers notice progress. A change is checked against the version alone, which progress does not alter. The tag
@@ -569,7 +569,7 @@ _VERSION = re.compile(r'"(\d{1,9})-[0-9a-f]{16}"')
 
 
 class KnownTags(NamedTuple):
-    """Tags that the client has; `anything` means `*`, which matches whatever exists."""
+    """Tags that the client has; `anything` means `*`, which matches any existing state."""
 
     tags: frozenset[str]
     anything: bool = False
@@ -610,7 +610,7 @@ def _require_versions(
     if_match: Annotated[str | None, Header()] = None,
 ) -> frozenset[int] | None:
     if if_match is None:
-        raise PreconditionRequired("`If-Match`: is required here", hint="send the ETag that you saw, or *")
+        raise PreconditionRequired("`If-Match`: is required here", hint="send the ETag of your last GET, or *")
     return versions
 
 

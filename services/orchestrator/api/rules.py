@@ -215,7 +215,7 @@ async def import_bank(
         header = incoming.header
         found = "amie" if header is None else "json"
         if format not in ("auto", found):
-            raise Invalid(f"`format`: the file is {found}, not {format}", hint="leave `format` out")
+            raise Invalid(f"`format`: the file is {found}, not {format}", hint="correct `format`, or leave it out")
         rules = incoming.rules if relations is None else rule_files.only_known(incoming.rules, relations, graph or "")
         origin = ImportOrigin("amie")
         if header is not None:

@@ -32,7 +32,7 @@ GROUP = 5000
 
 
 class Outlet(io.RawIOBase):
-    """A file that only grows: what is written is taken away and sent."""
+    """A file that only grows: written bytes are taken away and sent."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -54,7 +54,7 @@ class Outlet(io.RawIOBase):
         return self._size
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)
 

@@ -154,7 +154,7 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
     """Return the answer of `POST /v1/search`.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Invalid: a parameter cannot be used; the message names it.
         Unavailable, TooLarge: a part that cannot be left out failed.
     """
@@ -206,7 +206,7 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
 
 
 def choose_params(request: SearchRequest, holding: Configuration) -> Params:
-    """Return the parameters of the search: a job's, with fewer candidates, because somebody waits and each may be a
+    """Return the parameters of the search: a job's, with fewer candidates, because a client waits and each may be a
     call of the reranker.
     """
     params = parse_params(request.params, holding.params)
@@ -236,7 +236,7 @@ async def _find_indexes(connection: AsyncConnection, corpus: str) -> dict[str, i
     """Return the ids of the corpus's index builds, by kind.
 
     Raises:
-        NotFound: there is no such corpus.
+        NotFound: the corpus does not exist.
         Unavailable: they are not built.
     """
     rows = (await connection.execute(INDEXES, {"corpus": corpus})).all()

@@ -35,7 +35,7 @@ BATCH = 1000
 BATCH_BYTES = 4 << 20
 """Bytes of upload lines that are stored together; a parsed JSON line may take twenty times its length in memory."""
 SOURCE = "upload"
-"""What messages call the body; the client knows the file's name."""
+"""Name of the body in messages; only the client knows the file's name."""
 MEDIA_TYPES = {
     "application/x-ndjson": Format.JSONL,
     "application/jsonl": Format.JSONL,
@@ -127,7 +127,6 @@ class Upload:
 
     @asynccontextmanager
     async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
-        """Read items."""
         names = tables.choose_columns(Columns(UPLOADED, self.pairs))
         async with spool(self._request, self._limits) as file, self._open_rows(file, names) as found:
             yield self._make_reader(found, lambda line, _: items.read(line), datasets.question_id)
@@ -144,25 +143,25 @@ class Upload:
         if layout is not None:
             check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
         async with spool(self._request, self._limits) as file, self._open_rows(file, columns.names, layout) as found:
-            # A sample that failed in the other system is left out and named, whatever `on_error` says.
+            # A sample that failed in the other system is left out and named, regardless of `on_error`.
             yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)
 
     @asynccontextmanager
     async def _open_rows(
         self, file: IO[bytes], names: tables.ColumnNames, layout: Layout | None = None
     ) -> AsyncIterator[Iterator[Row]]:
-        """Yield the rows of the body. Nobody may read on when the context ends, because the unpacking process is
+        """Yield the rows of the body. Do not read on after the context ends, because the unpacking process is
         stopped then.
         """
         limits = self._limits
         if layout is not None:
             found = log_process.read(file, SOURCE, layout, limits.line_bytes, limits.decompressed_bytes)
         elif self._plugin_reader is not None:
-            # A plug-in's reader has a format of its own.
+            # A plug-in's reader has its own format.
             given = {"format": self._chosen_format is not Format.AUTO, "delimiter": self._delimiter is not None}
             if ignored := [name for name, is_given in given.items() if is_given]:
                 message = f"`{ignored[0]}`: `reader` reads the body, so it would be ignored"
-                raise Invalid(message, hint="leave one of both out")
+                raise Invalid(message, hint="leave one of the two out")
             try:
                 await to_thread.run_sync(find_usable, Kind.READER, self._plugin_reader)
             except Unavailable as error:
@@ -211,7 +210,7 @@ def get_media_type(request: Request) -> str:
     """
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media == "multipart/form-data":
-        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
+        raise Invalid("the body must be a file, not a form", hint="send the file itself: curl --data-binary @FILE")
     return media
 
 
@@ -221,7 +220,7 @@ async def spool(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
 
     Raises:
         BadRequest: the client has disconnected.
-        OutOfSpace: there is no space for it.
+        OutOfSpace: the disk is full.
         TooLarge: it is longer than an upload may be; raised as soon as that is known.
     """
     if int(request.headers.get("content-length", "0")) > limits.upload_bytes:
@@ -240,13 +239,15 @@ async def spool(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
 
 @contextmanager
 def refuse_full_disk() -> Iterator[None]:
-    """Raise OutOfSpace if the disk is full. Use it around the file as well: closing the file writes what is left."""
+    """Raise OutOfSpace if the disk is full. Use it around the file as well: closing the file writes the rest."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        message = f"there is no space for the upload in {tempfile.gettempdir()} ({error.strerror}); nothing was stored"
+        message = (
+            f"the disk of {tempfile.gettempdir()} has no space for the upload ({error.strerror}); nothing was stored"
+        )
         raise OutOfSpace(message, hint="free space, or set TMPDIR to a larger disk, and send it again") from error
 
 
@@ -289,6 +290,6 @@ async def read_in_thread(values: Iterable[Value]) -> AsyncGenerator[list[Value],
 
 
 def report_rejections(reader: Reader[Any]) -> dict[str, Any]:
-    """Return what the answer says about lines that were not stored."""
+    """Return the answer's report about lines that were not stored."""
     lines = [Rejected(line=each.line, message=each.said) for each in reader.rejections]
     return {"skipped": reader.skipped, "rejected": reader.rejected, "rejected_lines": lines}

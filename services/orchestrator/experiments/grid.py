@@ -108,7 +108,7 @@ def expand(experiment: Experiment, configured: Configuration, roles: Mapping[Any
 
 
 def _check(experiment: Experiment, most: int) -> None:
-    """Check what concerns the experiment as a whole."""
+    """Check the fields of the experiment as a whole."""
     for field, named in (
         ("variants", [variant.name for variant in experiment.variants]),
         ("datasets", [f"{place.dataset} ({place.corpus})" for place in experiment.datasets]),
@@ -118,7 +118,7 @@ def _check(experiment: Experiment, most: int) -> None:
     names = [each.name for each in experiment.variants]
     if experiment.baseline is not None and experiment.baseline not in names:
         hint = make_hint(experiment.baseline, names, f"use one of `variants`: {', '.join(names)}")
-        raise Invalid(f"`baseline`: no variant {experiment.baseline!r}", hint=hint)
+        raise Invalid(f"`baseline`: unknown variant {experiment.baseline!r}", hint=hint)
     if experiment.seeds is not None and "seed" in experiment.grid:
         raise Invalid("`grid.seed`: seeds belong in `seeds`", hint="remove `grid.seed`")
     for path in experiment.grid:
@@ -165,7 +165,7 @@ def _check_path(path: str) -> None:
         known = group.__struct_fields__
         if name not in known:
             hint = make_hint(name, known, f"fields of `{walked}`: {', '.join(sorted(known))}")
-            raise Invalid(f"`grid.{path}`: there is no such parameter", hint=hint)
+            raise Invalid(f"`grid.{path}`: unknown parameter", hint=hint)
         group, walked = getattr(group, name), f"{walked}.{name}"
     if isinstance(group, msgspec.Struct):
         listed = ", ".join(sorted(group.__struct_fields__))
@@ -203,7 +203,7 @@ def _find_pipeline(variant: Variant) -> registry.Registered:
 
 
 def format_ratio(rrf: float, quality: float) -> str | None:
-    """Return the ratio of two weights, exact as they are written; None if both are 0."""
+    """Return the ratio of two weights, exact as written; None if both are 0."""
     if not quality:
         return "1:0" if rrf else None
     return str(Fraction(repr(rrf)) / Fraction(repr(quality)))

@@ -102,7 +102,7 @@ async def cancel(database: Database, reference: str) -> int:
     """Cancel every job of the experiment that has not ended, and return its row id. A second call changes nothing.
 
     Raises:
-        NotFound: there is no such experiment.
+        NotFound: the experiment does not exist.
     """
     async with database.snapshot() as connection:
         number = await experiments.resolve(connection, reference)
@@ -115,10 +115,10 @@ async def resume(database: Database, settings: Settings, reference: str, submitt
     """Requeue the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
     temporary reason; return its row id. `submitted_by` is the name of the caller's key.
 
-    What ended well is not run again, and stored replies are reused. A second call changes nothing.
+    Completed work is not run again, and stored replies are reused. A second call changes nothing.
 
     Raises:
-        NotFound: there is no such experiment.
+        NotFound: the experiment does not exist.
         TooLarge, TooMany: a limit of the operator is exceeded.
     """
     async with database.transaction() as connection:

@@ -1,7 +1,7 @@
 """A pilot runs candidate pipelines on a few questions, to choose the one that answers all of them.
 
 A pilot is an experiment with `hybrid` as its baseline, over questions drawn from a dataset. The others are kept as a
-dataset of their own, because the best of several candidates looks better on the questions that chose it.
+separate dataset, because the best of several candidates looks better on the questions that chose it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ CANDIDATES = (
     Variant(name="dense", pipeline="dense"),
     Variant(name=BASELINE, pipeline="hybrid"),
     # As in the paper, quality alone reorders all candidates: by both scorers, of which the gate chooses one without
-    # knowing what is right.
+    # knowing the right answers.
     Variant(name="quality-rules", pipeline="mathrag-gate", params={"quality": "rules", **QUALITY_ALONE}),
     Variant(name="quality-judge", pipeline="mathrag-gate", params={"quality": "judge", **QUALITY_ALONE}),
     # Documents that the judge model finds irrelevant to the question come last; quality reorders nothing.
@@ -46,7 +46,7 @@ CANDIDATES = (
     Variant(name="enhanced-crag", pipeline="enhanced-crag"),
     Variant(name="hyde", pipeline="hyde"),
 )  # fmt: skip
-"""The pipelines that a pilot tries by default; those that ask the judge model are left out if there is none."""
+"""The pipelines that a pilot tries by default; those that ask the judge model are left out without one."""
 FEWEST, MOST = 20, 1000
 """Questions of a pilot: of fewer than 20, McNemar's test separates next to nothing."""
 
@@ -78,7 +78,7 @@ class Pilot(BaseModel):
 
 
 class SubmittedPilot(NamedTuple):
-    """What a pilot runs."""
+    """The experiment of a pilot."""
 
     experiment: SubmittedExperiment
     rest: str | None
@@ -90,7 +90,8 @@ class SubmittedPilot(NamedTuple):
 async def submit_pilot(
     database: Database, settings: Settings, asked: Pilot, submitted_by: str | None, keyed: KeyedRequest | None
 ) -> SubmittedPilot:
-    """Draw the questions and submit the jobs of all candidates, or return what the same request made before.
+    """Draw the questions and submit the jobs of all candidates, or return the experiment of an earlier identical
+    request.
 
     Raises:
         Invalid, NotFound: a field cannot be used; the message names it.
@@ -125,7 +126,7 @@ async def submit_pilot(
 
 
 async def _find_earlier(database: Database, asked: Pilot, keyed: KeyedRequest) -> SubmittedPilot | None:
-    """Return what the same request made before, whatever could be submitted now."""
+    """Return the experiment of an earlier identical request, even if it could not be submitted now."""
     async with database.statement() as connection:
         job = await find_earlier(connection, keyed)
         if job is None:
@@ -160,7 +161,7 @@ async def _find_impossible(database: Database, settings: Settings, asked: Experi
         Invalid, NotFound: the baseline cannot be submitted.
     """
     reasons = {}
-    # A metric cannot be measured on every pipeline; what else the parameters say may be for others to read.
+    # A metric cannot be measured on every pipeline; other parameters may be for other pipelines.
     params = {name: value for name, value in asked.params.items() if name == "metrics"}
     for variant in asked.variants:
         alone = asked.model_copy(update={"variants": [variant], "baseline": None, "params": params})

@@ -115,7 +115,7 @@ def _bound_each_call(job: SizedJob) -> Iterator[tuple[Bound, bool, int]]:
         draws = 1
         for place, calls in enumerate(rounds):
             if rounds is found.sample and not {bound.key for bound in calls} <= again:
-                # If every repeat draws a reply anew, the calls that depend on it may also differ.
+                # If every repeat draws a reply again, the calls that depend on it may also differ.
                 draws = job.repeats
             for bound in calls:
                 if bound.key not in seen:
@@ -190,7 +190,7 @@ def _count_role(counted: Mapping[Slot, int], role: str) -> int:
 
 
 def list_notes(asked: Experiment, grid: Grid) -> list[str]:
-    """Return what a reader must know before trusting a figure."""
+    """Return warnings about the figures."""
     notes = []
     if asked.grid.keys() >= set(WEIGHTS):
         ratios = [format_ratio(rrf, quality) for rrf, quality in product(*(asked.grid[name] for name in WEIGHTS))]

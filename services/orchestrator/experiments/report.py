@@ -98,8 +98,8 @@ def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
             where = " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in values.items())
             label = cell.dataset if often[cell.dataset] == 1 else f"{cell.dataset} in {cell.corpus}"
             jobs[cell.variant, where][label] = rows[cell.job]
-    alike: dict[frozenset[tuple[str, int]], str] = {}
-    names = {key: alike.setdefault(frozenset(of.items()), " ".join(filter(None, key))) for key, of in jobs.items()}
+    first: dict[frozenset[tuple[str, int]], str] = {}
+    names = {key: first.setdefault(frozenset(of.items()), " ".join(filter(None, key))) for key, of in jobs.items()}
     systems = {names[key]: System(names[key], of) for key, of in jobs.items()}
     if found.baseline is None:
         return Family(systems=list(systems.values()), pairs=list(combinations(systems, 2)))
@@ -195,7 +195,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
     """Return the report of the experiment that `reference` names.
 
     Raises:
-        NotFound: there is no such experiment.
+        NotFound: the experiment does not exist.
         Conflict: the reference is ambiguous, or the jobs' scores, by which they are compared, are of different
             kinds.
     """
@@ -241,7 +241,7 @@ def recommend(compared: Comparison, rows: Sequence[Row], asked: Mapping[str, Any
 
     Args:
         rows: all cells.
-        asked: the experiment as it was submitted.
+        asked: the submitted experiment.
     """
     baseline, variants = asked["baseline"], {each["name"]: each for each in asked["variants"]}
     n = max((each.items for each in compared.pairs), default=0)
@@ -314,7 +314,7 @@ def _make_results(
 
 
 def notes(found: Standing, members: Mapping[int, Member]) -> list[str]:
-    """Return what a reader must know before quoting a figure."""
+    """Return warnings about the figures."""
     pairs = len(make_family(found, members).pairs)
     answered = [cell.job for cell in found.grid if cell.job is not None]
     shared = len(answered) - len(set(answered))
@@ -374,20 +374,20 @@ def choose(known: Axes, x: str | None, y: str | None) -> ChosenAxes:
     """Return the requested axes; by default parameters are preferred to variants and datasets.
 
     Raises:
-        Invalid: there is no such axis, or both are the same.
+        Invalid: the axis does not exist, or both are the same.
     """
     for field, name in (("x", x), ("y", y)):
         if name is not None and name not in known and (field, name) != ("y", NO_AXIS):
             raise Invalid(f"`{field}`: {name!r} does not vary here", hint=f"use one of: {', '.join(known) or 'none'}")
     if x is not None and x == y:
-        raise Invalid("`y`: the same as `x`", hint=f"choose another `y`, or y={NO_AXIS} for one axis")
+        raise Invalid("`y`: must differ from `x`", hint=f"choose another `y`, or y={NO_AXIS} for one axis")
     ordered = sorted(known, key=lambda name: name in (DATASET, VARIANT))
     along = x or next((name for name in ordered if name != y), None)
     return ChosenAxes(along, None if y == NO_AXIS else y or _choose_second(ordered, along))
 
 
 def _choose_second(ordered: Sequence[str], x: str | None) -> str | None:
-    """Return another parameter as the second axis; variants and datasets are used only if there is no parameter at
+    """Return another parameter as the second axis; variants and datasets are used only without any parameter at
     all.
     """
     others = [name for name in ordered if name != x]
@@ -398,7 +398,7 @@ def _choose_second(ordered: Sequence[str], x: str | None) -> str | None:
 
 
 def split_by_figure(cells: Iterable[AnyCell], known: Axes, without: Iterable[str | None]) -> dict[str, list[AnyCell]]:
-    """Return the cells of each figure by what they have in common, such as "variant dense, seed 1"."""
+    """Return the cells of each figure by their common values, such as "variant dense, seed 1"."""
     names = [name for name in known if name not in without]
     found: dict[str, list[AnyCell]] = {}
     for cell in cells:

@@ -276,7 +276,7 @@ class LineGroup:
 
 
 class BatchJobs:
-    """Stores a batch's lines as they come, and then the jobs that answer them: one per model or pipeline and its
+    """Stores a batch's lines as they arrive, and then the jobs that answer them: one per model or pipeline and its
     sampling, so that each model is loaded once.
 
     Everything is written in one transaction with the batch's new state, while its file is read: a batch has all its
@@ -314,7 +314,7 @@ class BatchJobs:
 
     async def submit(self, total: int) -> bool:
         """Insert the jobs, then start the batch, so that a cancellation waits only for the commit; return False if it
-        was cancelled meanwhile.
+        was cancelled in the meantime.
 
         Raises:
             NotFound, Invalid, Unavailable: something that a job names cannot be used, or not yet.
@@ -393,7 +393,7 @@ async def _start(database: Database, settings: Settings, batch: StoredBatch, hol
     if reader.wrong:
         errors = reader.errors
         if more := reader.wrong - len(errors):
-            message = f"{more} more lines cannot be used; the first {MOST_ERRORS} are listed"
+            message = f"{more} more lines are invalid; the first {MOST_ERRORS} are listed"
             errors = [*errors, LineError(code="more_errors", message=message)]
         raise _Refused(errors)
     return True
@@ -486,7 +486,7 @@ def _complete(row: RowMapping, outcome: Outcome, replies: Sequence[Any], cited: 
     answer = find_answering_text(texts, outcome, find_extractor(try_decode_params(row["params"], "")[0]))
     if answer is None and outcome.refusal is None:
         return None
-    # The address of the provenance, and what a pipeline answers beside the text.
+    # The address of the provenance, and the fields of a pipeline's answer besides the text.
     extension: dict[str, Any] = {"job": str(row["job"]), "url": f"/v1/jobs/{row['job']}/samples/{row['ordinal']}"}
     if row["pipeline"] != CONVERSATION:
         extension |= {
@@ -589,7 +589,7 @@ def _find_failure(batch: StoredBatch, row: RowMapping) -> MathragError | None:
 async def finish(database: Database, batch: StoredBatch) -> bool:
     """End a batch that is finalizing or cancelling; return False while its jobs run or another process ends it.
 
-    What is still being answered is stopped. The files are written in one transaction with the end.
+    Running calls are stopped. The files are written in one transaction with the end.
     """
     if jobs := await batches.list_live_jobs(database, batch.id):
         await cancel_all(database, jobs)

@@ -40,7 +40,7 @@ async def create(request: BatchRequest, deps: RequestDeps, caller: RequestCaller
     try:
         purpose = (await files.get(deps.database, input_file)).purpose
     except NotFound as error:
-        raise Invalid("`input_file_id`: there is no such file", hint="upload it with POST /openai/v1/files") from error
+        raise Invalid("`input_file_id`: unknown file", hint="upload it with POST /openai/v1/files") from error
     if purpose != "batch":
         raise Invalid(f"`input_file_id`: the file's purpose is {purpose!r}", hint="upload one with purpose=batch")
     kept = request.output_expires_after

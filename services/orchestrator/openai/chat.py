@@ -145,7 +145,7 @@ class ChatCompletionRequest(StrictBody):
     metadata: dict[str, str] | None = None
 
     def make_conversation(self, configured: Decoding) -> Conversation:
-        """Return the conversation for the generator, word for word, with configured values for what the request
+        """Return the conversation for the generator, word for word, with configured values for fields that the request
         leaves out.
 
         Raises:
@@ -174,17 +174,17 @@ class ChatCompletionRequest(StrictBody):
         """
         messages = self._read_messages()
         if len(messages) > 1:
-            raise Invalid("`messages`: a pipeline answers one question; send one message of the user's")
+            raise Invalid("`messages`: a pipeline answers one question; send one user message")
         if not messages[0].content.strip():
-            raise Invalid("`messages`: the question is empty")
+            raise Invalid("`messages`: the last message is empty")
         if len(messages[0].content) > MAX_QUESTION:
             raise Invalid(f"`messages`: a question has at most {MAX_QUESTION} characters")
         if self.seed is not None:
-            raise Invalid("`seed`: is not supported where a pipeline answers", hint="leave it out")
+            raise Invalid("`seed`: is not supported for pipelines", hint="leave it out")
         return messages[0].content
 
     def make_decoding(self, configured: Decoding) -> Decoding:
-        """Return how the model samples, with configured values for what the request leaves out."""
+        """Return how the model samples, with configured values for fields that the request leaves out."""
         longest = self.max_completion_tokens or self.max_tokens or configured.max_tokens
         temperature = configured.temperature if self.temperature is None else self.temperature
         return Decoding(temperature=temperature, max_tokens=longest)
@@ -244,7 +244,7 @@ USAGE = sql("""
     JOIN calls c ON c.id = t.call_id AND c.role = 'generate' JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE j.public_id = :job""")
 ANSWER_FIELDS = ("context", "decisions", "answer", "extraction", "refusal")
-"""Fields that a pipeline answers beside the text."""
+"""Fields of a pipeline's answer besides the text."""
 
 
 class ContextLengthExceeded(Invalid):

@@ -29,7 +29,7 @@ BATCH = "batch_"
 
 
 def format_id(prefix: str, number: uuid.UUID | None) -> str | None:
-    """Return the id that clients see; None if there is no number."""
+    """Return the id that clients see; None without a number."""
     return None if number is None else f"{prefix}{number.hex}"
 
 
@@ -83,7 +83,7 @@ async def receive_upload(request: Request, most: int) -> AsyncIterator[ReceivedF
     Raises:
         BadRequest: the client has disconnected.
         Invalid: a field is missing, unknown or wrong; the message names it.
-        OutOfSpace: there is no space for it.
+        OutOfSpace: the disk is full.
         TooLarge: the file has more than `most` bytes; raised as soon as that is known.
     """
     if int(request.headers.get("content-length", "0")) > most + FORM_BYTES:
@@ -115,7 +115,8 @@ class _Counting:
 
 def _make_too_large(most: int) -> TooLarge:
     return TooLarge(
-        f"`file`: is too large: at most {most} bytes are allowed", hint="split it, and create a batch for each part"
+        f"`file`: is too large: at most {most} bytes are allowed",
+        hint="split the file, and create a batch for each part",
     )
 
 
@@ -188,7 +189,7 @@ async def get(file: str, deps: RequestDeps) -> Response:
 
 @router.get("/{file}/content")
 async def get_content(file: str, deps: RequestDeps) -> Response:
-    """Returns the bytes of a file as they were stored."""
+    """Returns the bytes of a file unchanged."""
     number = parse_id(FILE, file)
     size = (await files.get(deps.database, number)).bytes
     content, headers = files.read(deps.database, number), {"Content-Length": str(size)}

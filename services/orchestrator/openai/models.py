@@ -28,7 +28,7 @@ REGISTERED = text("SELECT name, min(registered_at) AS at FROM models WHERE name 
 
 
 class ModelNotFound(NotFound):
-    """There is no model of this name; the kind is OpenAI's code."""
+    """No model has this name; the kind is OpenAI's code."""
 
     kind = "model_not_found"
 
@@ -76,7 +76,7 @@ async def find_model(deps: Deps, name: str, kind: Kind | None = None) -> NamedMo
     """Return the model of this name, and of this kind if one is given.
 
     Raises:
-        ModelNotFound: there is none; the message has the nearest name.
+        ModelNotFound: it does not exist; the message has the nearest name.
     """
     return find_named(await list_all_models(deps.settings, deps.database), name, kind)
 
@@ -85,12 +85,12 @@ def find_named(models: Iterable[NamedModel], name: str, kind: Kind | None = None
     """Return the one of `models` with this name, and of this kind if one is given.
 
     Raises:
-        ModelNotFound: there is none; the message has the nearest name.
+        ModelNotFound: it does not exist; the message has the nearest name.
     """
     by_name = {model.id: model for model in models if kind in (None, model.kind)}
     if name not in by_name:
         hint = make_hint(name, by_name, "GET /openai/v1/models")
-        raise ModelNotFound(f"`model`: there is no model {name!r}", hint=hint)
+        raise ModelNotFound(f"`model`: unknown model {name!r}", hint=hint)
     return by_name[name]
 
 

@@ -219,7 +219,7 @@ def parse_measure(name: str) -> Measure:
     """Return the measure that a request names.
 
     Raises:
-        Invalid: there is no measure of this name.
+        Invalid: no measure has this name.
     """
     try:
         found = find_measure(name)
@@ -227,7 +227,7 @@ def parse_measure(name: str) -> Measure:
         raise Invalid(f"`measure`: {error.args[0]}") from error
     if found.of_metric and name not in list_scores():
         hint = make_hint(name, [ACCURACY, EXACT, SCORE, *list_scores()], "mathrag job show JOB")
-        raise Invalid(f"`measure`: there is no measure {name!r}: name one of {OFFERED}", hint=hint)
+        raise Invalid(f"`measure`: unknown measure {name!r}: name one of {OFFERED}", hint=hint)
     return found
 
 
@@ -270,7 +270,7 @@ def check_scores(measured: Measure, facts: Iterable[Any]) -> None:
         )
     if len(kinds) > 1:
         kind_list = "; ".join(f"of job {name!r} it is {kind}" for kind, name in kinds.items())
-        raise Conflict(f"`score` is of different kinds: {kind_list}", hint="give all jobs the same `grading.grader`")
+        raise Conflict(f"`score` has different meanings: {kind_list}", hint="give all jobs the same `grading.grader`")
 
 
 def _check_labelled_alike(measured: Measure, facts: Iterable[Any]) -> None:
@@ -321,7 +321,7 @@ BY_VERDICT = Measure(ACCURACY)
 
 
 class System(NamedTuple):
-    """What is compared: one way of answering, with one job per dataset."""
+    """A compared system: one way of answering, with one job per dataset."""
 
     name: str
     jobs: Mapping[str, int]
@@ -336,7 +336,7 @@ class _Ended(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What was read from the database, by jobs.id."""
+    """The rows of the database, by jobs.id."""
 
     facts: Mapping[int, Any]
     readings: jobs.SampleValues
@@ -366,7 +366,7 @@ async def compare(
     `against` names the pairs, left and right, for any other choice. Items without a value of the measure count in no
     pair.
 
-    Items match if question and gold answer are equal, whatever the dataset is called and whatever their position.
+    Items match if question and gold answer are equal, regardless of the dataset's name and their position.
 
     Raises:
         Invalid: two systems have the same name, or none is called `baseline`.
@@ -407,7 +407,7 @@ async def compare_jobs(
     """Compare single jobs; `baseline` may be one of them, or a further one.
 
     Raises:
-        NotFound: there is no such job.
+        NotFound: the job does not exist.
         Conflict: a reference is ambiguous, a job was not measured, or two jobs have no measured item in common.
         Invalid: there are fewer than two jobs.
     """
@@ -445,7 +445,7 @@ def _list_pairs(
 ) -> list[tuple[System, System]]:
     by_name = {system.name: system for system in systems}
     if len(by_name) < len(systems):
-        raise Invalid("two systems have the same name", hint="rename one of them: pairs are identified by names")
+        raise Invalid("two systems have the same name", hint="give each system a different name")
     if against is not None:
         return [(by_name[left], by_name[right]) for left, right in against]
     if baseline is None:
@@ -518,7 +518,7 @@ def _sum_items(of: Mapping[int, Graded], rows: Sequence[int]) -> Counter[tuple[i
 
 
 def _list_notes(read: _Read, found: Sequence[Versus]) -> list[str]:
-    """Return what a reader must know before quoting a figure."""
+    """Return warnings about the figures."""
     said: dict[str, None] = dict.fromkeys(read.warnings)
     for job in read.facts.values():
         if job.state not in TERMINAL:
@@ -611,7 +611,7 @@ async def load_side_by_side(database: Database, left: str, right: str, index: in
     """Return the left job's sample, and the right job's sample of the same question.
 
     Raises:
-        NotFound: there is no such job or sample, or the right job has no sample of the question.
+        NotFound: a job or the sample does not exist, or the right job has no sample of the question.
         Conflict: a reference is ambiguous.
         Invalid: both references name the same job.
     """

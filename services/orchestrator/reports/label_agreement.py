@@ -30,7 +30,7 @@ WORDS: dict[What, tuple[str, str]] = {
     "sufficient": ("questions", "the judge's label"),
     "addresses": ("replies", "the judge's label"),
 }
-"""Words for what is labelled, and for what labels are compared with."""
+"""Words for the labelled things, and for the source that labels are compared with."""
 
 Votes = Mapping[str, Value | None]
 """Label of a task by labeller; None is an abstention."""
@@ -277,7 +277,7 @@ def _write_correction(found: CorrectedMean) -> str:
 def _write_sentence(what: What, majority: Held) -> str:
     things, _ = WORDS[what]
     if not majority.compared:
-        return f"Nobody has labelled any of the {things} yet."
+        return f"None of the {things} has been labelled yet."
     sentence = f"People and the {KINDS[what].judged_by} say the same of {majority.same} of {majority.compared} {things}"
     name, found = ("kappa", majority.kappa) if what == "answers" else ("weighted kappa", majority.weighted_kappa)
     if found.value is None:
@@ -329,7 +329,7 @@ def _compute_alphas(what: What, raters: Sequence[Sequence[int]], rated: str, see
 
 
 def _explain_undefined_kappa(what: What, pairs: Sequence[tuple[int, int]]) -> str | None:
-    """Return why there is no kappa: raters who give the same value to everything agree by chance alone."""
+    """Return the reason for a missing kappa: raters who give the same value to everything agree by chance alone."""
     if len(pairs) < FEWEST:
         return _explain_too_few(len(pairs), f"a label and {WORDS[what][1]}")
     labels, system = map(set, zip(*pairs, strict=True))

@@ -107,7 +107,7 @@ async def scan(database: Database, corpus: str, dataset: str) -> Leaks:
     """Compare all questions of the dataset with all problems of the corpus.
 
     Raises:
-        NotFound: there is no such corpus or dataset.
+        NotFound: the corpus or the dataset does not exist.
     """
     found = await corpora.get(database, corpus)
     async with database.transaction() as connection:
@@ -138,7 +138,7 @@ async def scan(database: Database, corpus: str, dataset: str) -> Leaks:
 
 
 async def _read_batches(database: Database, statement: Any, of: int, size: int) -> AsyncIterator[Sequence[Any]]:
-    """Yield rows by position; each batch is a short read of its own, so no transaction stays open."""
+    """Yield rows by position; each batch is a separate short read, so no transaction stays open."""
     after = -1
     while True:
         async with database.transaction() as connection:

@@ -1,4 +1,4 @@
-"""What a job's report says of its metrics: means, what could not be measured, and what they tell apart."""
+"""Report the metrics of a job: means, failed measurements, and controls."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -184,7 +184,7 @@ def _compute_auroc(right: list[float], wrong: list[float]) -> float | None:
 
 
 def list_metric_warnings(found: Mapping[str, MetricFigures], grader: str, pins: Mapping[str, Pin]) -> list[str]:
-    """Return what a reader must know before quoting a metric."""
+    """Return warnings about the metrics."""
     notes = []
     for name, each in found.items():
         answers = each.measured + each.failed
@@ -194,7 +194,7 @@ def list_metric_warnings(found: Mapping[str, MetricFigures], grader: str, pins: 
         notes += _list_judge_warnings(name, each)
     judge, generator = pins.get("judge"), pins.get("generate")
     if found and judge is not None and generator is not None and judge.hash == generator.hash:
-        notes.append("the judge model of the metrics is the generator: models prefer what they write themselves")
+        notes.append("the judge model of the metrics is the generator: models prefer their own texts")
     if "faithfulness" in found and grader in MATHEMATICAL:
         notes.append("faithfulness means little in mathematics: a worked problem does not say another one's answer")
     return notes

@@ -100,8 +100,8 @@ async def load_repeatability(connection: AsyncConnection, job: int, asked: jobs.
     """Return the repeatability of the job with this row id; None if it requests nothing twice."""
     if asked.params is None:
         return None
-    anew = asked.repeats > 1 and (asked.reuse == "none" or asked.params.judge.per_repeat)
-    if not anew and asked.params.gate.repeats == 1:
+    repeated = asked.repeats > 1 and (asked.reuse == "none" or asked.params.judge.per_repeat)
+    if not repeated and asked.params.gate.repeats == 1:
         return None
     ratings = Ratings()
     async for rows in (await connection.stream(CALLS, {"job": job})).partitions(MOST):

@@ -381,7 +381,7 @@ MATCHED = {
     "id": "id", "question": "question", "index": "index",
     "order": "their order, because neither id nor question is in the dataset,",
 }  # fmt: skip
-"""What named the item of an imported answer, in words."""
+"""Words for the field that named the item of an imported answer."""
 
 
 class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -649,7 +649,7 @@ def describe_origin(matched: Mapping[str, int] | None, measured: Mapping[str, An
 
 
 def notes(job: jobs.Job, failed_as_wrong: Accuracy) -> list[str]:
-    """Return what a reader must know before quoting a figure.
+    """Return warnings about the figures.
 
     `failed_as_wrong` is the accuracy with every failed sample as a wrong answer.
     """

@@ -1,4 +1,4 @@
-"""Tally samples: verdicts, endings, and what was drawn."""
+"""Tally samples: verdicts, endings, and draws."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -74,7 +74,7 @@ class Grades:
         self._item: int | None = None
         self._right = self._answers = 0
 
-    def add(self, item: int, verdict: bool | None) -> None:  # noqa: FBT001 - a verdict is what is added
+    def add(self, item: int, verdict: bool | None) -> None:  # noqa: FBT001 - the verdict is the added value
         """Count a verdict; None is a missing one."""
         if verdict is None:
             return
@@ -105,7 +105,7 @@ class RepeatGrades:
         self._items: Counter[int] = Counter()
         self._right: Counter[tuple[int, int]] = Counter()
 
-    def add(self, item: int, repeat: int, verdict: bool | None) -> None:  # noqa: FBT001 - a verdict is what is added
+    def add(self, item: int, repeat: int, verdict: bool | None) -> None:  # noqa: FBT001 - the verdict is the added value
         """Count a verdict; None is a missing one."""
         self._repeats[repeat] = self._repeats.get(repeat, False) or verdict is not None
         if item != self._item:
@@ -256,7 +256,7 @@ class SampleTally:
                 self._fallbacks[decision.stage][decision.fallback] += 1
 
     def count_failures_as_wrong(self) -> Accuracy:
-        """Return what the accuracy would be if every failed sample were a wrong answer."""
+        """Return the accuracy if every failed sample counts as a wrong answer."""
         return self._failed_as_wrong.accuracy()
 
     def figures(self) -> Figures:
@@ -339,7 +339,7 @@ def sort_counts(counts: Mapping[str, int]) -> Counts:
 
 
 def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
-    """Return the roles whose calls every repeat makes anew, sorted; None if the pipeline or its parameters cannot be
+    """Return the roles whose calls every repeat makes again, sorted; None if the pipeline or its parameters cannot be
     read.
     """
     if params is None:
@@ -351,7 +351,7 @@ def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[s
 
 
 def describe_spread(pipeline: str, params: Params, reuse: str) -> str:
-    """Return what a reader must know about the spread over repeats."""
+    """Return warnings about the spread over repeats."""
     if pipeline in (IMPORTED, MEASURED):
         return CLUSTERED
     try:

@@ -1,4 +1,4 @@
-"""Warns about what would make the result of jobs worthless, or less than it seems.
+"""Warn about settings that make the result of jobs worthless or misleading.
 
 None of it is an error, because all of it may be meant: a search without gold answers, a corpus without the gold
 documents, the demonstration's models on questions of another kind.
@@ -61,7 +61,7 @@ def _shorten(hash_: str | None) -> str:
 
 # Models.
 
-# The model that answers, and the judge of metrics: a job pins its judge, too, where its pipeline never asks it.
+# The model that answers, and the judge of metrics: a job pins its judge as well, where its pipeline never asks it.
 SHIPPED = text("""
     SELECT d.id, d.name, d.online, array_agg(DISTINCT m.name ORDER BY m.name) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id, jsonb_each(j.pins) p
@@ -83,8 +83,8 @@ async def list_demonstration_warnings(connection: AsyncConnection, jobs: Sequenc
         if 2 * sum(map(shipped.is_about_made_up_world, questions)) < len(questions):
             about = "this question" if asked.online else f"the questions of dataset {asked.name!r}"
             warnings.append(
-                f"{shipped.WARNING} ({', '.join(asked.models)}) know nothing but a made-up world: what they do with"
-                f" {about} means nothing; use a real model (`mathrag model connect`)"
+                f"{shipped.WARNING} ({', '.join(asked.models)}) only know a made-up world: their results with"
+                f" {about} mean nothing; use a real model (`mathrag model connect`)"
             )
     return warnings
 
@@ -109,7 +109,7 @@ JUDGES = text("""
 
 
 async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
-    """Warn if relevance may not be read by log-probabilities, if what tells it is set in vain, and if quality reorders
+    """Warn if relevance may not be read by log-probabilities, if its source is set in vain, and if quality reorders
     nothing, as the prompt has one document.
     """
     warnings = []
@@ -131,11 +131,11 @@ async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int])
         if params.rerank.by != "auto" or params.rerank.tested:
             warnings.append(
                 f"{row.pipeline!r} does not ask for relevance, so `rerank.by` and `rerank.tested` change nothing; set"
-                " `rerank.floor`, too, such as 0.5"
+                " `rerank.floor` as well, such as 0.5"
             )
         if params.rated == 1:
             warnings.append(
-                f"quality reorders nothing: {row.pipeline!r} rates one document (`rated`), and there is no relevance"
+                f"quality reorders nothing: {row.pipeline!r} rates one document (`rated`), without a relevance"
                 " floor; use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`"
             )
     return warnings
@@ -246,7 +246,7 @@ def _describe_limit(asked: Row[Any]) -> str:
 
 
 def _describe_grading(asked: Row[Any], ungraded: int, golds: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with the grades of a dataset's items; a rubric needs no expected answers."""
+    """Yield problems of grading a dataset's items; a rubric needs no expected answers."""
     if asked.grader != "rubric" and not golds:
         none = f"none of the {asked.items} items of dataset {asked.name!r} has an expected answer"
         yield f"{none}: no answer can be graded"
@@ -257,7 +257,7 @@ def _describe_grading(asked: Row[Any], ungraded: int, golds: Sequence[str]) -> I
         problem = f"{unusable} of {len(golds)} expected answers of dataset {asked.name!r} cannot be read by grader"
         yield f"{problem} {asked.grader!r}: no answer to these items can be right; choose another --grader"
     words = sum(map(is_words, golds))
-    if not asked.grader and 2 * words > len(golds):  # nobody has chosen a grader
+    if not asked.grader and 2 * words > len(golds):  # the request does not choose a grader
         yield f"dataset {asked.name!r}: {describe_words(words, len(golds))}"
 
 

@@ -1,1 +1,1 @@
-"""Reads from the database what a plan needs, and plans jobs."""
+"""Plan jobs from the state in the database."""

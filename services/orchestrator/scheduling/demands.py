@@ -1,4 +1,4 @@
-"""What waits for a device: calls, the models that they need, and the seconds that they take."""
+"""The demand for a device: waiting calls, the models that they need, and the seconds that they take."""
 
 import time
 from collections import Counter, defaultdict
@@ -31,8 +31,9 @@ TRUSTED_S = 5.0
 RECENT = 5
 """Number of newest loads of a model over which the median is taken."""
 
-# The inner limit bounds what is read even if few of the newest attempts were of leased models. It goes by time, because
-# each session draws a hundred ids ahead. A call that began during others of its model counts what it adds.
+# The inner limit bounds the rows that are read even if few of the newest attempts were of leased models. It goes by
+# time, because each session draws a hundred ids ahead. A call that began during others of its model counts the time
+# that it adds.
 CALLS = text("""
     WITH made AS (
         SELECT c.model_id, a.started_at, a.ended_at, max(a.ended_at) OVER (
@@ -293,7 +294,7 @@ async def estimate_live(connection: AsyncConnection, row: int, job: JobSpec, sam
 
 
 def _count_samples(found: DryCounts, samples: int, controls: int, position: int = 0) -> Calls:
-    """Count the calls of samples from this position on, so many of which control the metrics."""
+    """Count the calls of samples from this position on, of which this many control the metrics."""
     plain = _multiply_calls(found.sample[position:], samples - controls)
     return plain + _multiply_calls(found.control[position:], controls)
 

@@ -1,4 +1,4 @@
-"""What the orchestrator does again and again: sweep, seal banks, and finalise jobs."""
+"""Periodic work of the orchestrator: sweep, seal banks, and finalise jobs."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ class Routine(ABC):
             await self.pause(pause_s)
 
     async def pause(self, seconds: float) -> None:
-        """Wait for so many seconds, or until `wake` is called."""
+        """Wait for this many seconds, or until `wake` is called."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
 
@@ -92,7 +92,7 @@ AGAIN_S = 30.0
 
 
 class Sealer(Routine):
-    """Turns what jobs have mined into rule banks, one after the other; one that cannot be sealed does not delay the
+    """Turns mined rules into rule banks, one after the other; one that cannot be sealed does not delay the
     others. It has its own loop, because a large bank takes a minute.
     """
 

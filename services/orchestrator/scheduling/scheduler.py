@@ -50,7 +50,7 @@ from shared.storage.database import Database, sql
 from shared.storage.jobs import LaneWork
 
 TRUSTED_S = 5.0
-"""Seconds for which a plan of the same jobs is reused: counting what is left reads all their samples."""
+"""Seconds for which a plan of the same jobs is reused: counting remaining calls reads all their samples."""
 
 SELECT_LIVE_JOBS = sql("""
     SELECT id, total FROM jobs WHERE ended_at IS NULL AND state IN {RUNNABLE} ORDER BY id""")
@@ -77,7 +77,7 @@ class LivePlan:
         if jobs != self._jobs or time.monotonic() - self._made_at >= TRUSTED_S:
             try:
                 self._groups = await self._plan(connection, jobs)
-            except Exception:  # noqa: BLE001 - a pipeline may fail on made-up replies; the device must go on
+            except Exception:  # noqa: BLE001 - a pipeline may fail on made-up replies; the device must continue
                 _log.exception("no plan for %s: one model at a time is resident", self._device.id)
                 self._groups = ()
             self._jobs, self._made_at = jobs, time.monotonic()
@@ -97,13 +97,13 @@ class LivePlan:
         measured = {self._device.id: await self._measured_seconds.read(connection)}
         demanded = await load_demands(connection, self._models, wanted.wanted, measured)
         here = [demand for demand in demanded if demand.device == self._device.id]
-        # Plan for an empty device: a plan that relies on what is resident takes turns with models that fit together.
+        # Plan for an empty device: a plan that relies on the resident models takes turns with models that fit together.
         room = Room(device=self._device.id, budget_mib=self._device.models_mib)
         return plan(here, [room], order=wanted.order).groups.get(self._device.id, ())
 
 
 def merge_needs(jobs: Sequence[Needs]) -> Needs:
-    """Return the sum of what all jobs need, in the order of the job that changes its model most often."""
+    """Return the sum of all jobs' demands, in the order of the job that changes its model most often."""
     wanted: dict[int, ModelCalls] = {}
     for model, each in (pair for job in jobs for pair in job.wanted.items()):
         wanted[model] = each.combine(wanted.get(model))
@@ -170,12 +170,12 @@ class Stopwatches:
         self._since: dict[Hashable, float] = {}
 
     def keep(self, going_on: Collection[Hashable]) -> None:
-        """Keep the conditions that go on, and drop the others."""
+        """Keep the conditions that continue, and drop the others."""
         now = time.monotonic()
         self._since = {each: self._since.get(each, now) for each in going_on}
 
     def find_longest(self, going_on: Collection[Hashable]) -> float | None:
-        """Return the seconds of the condition that has lasted longest; None if none of them goes on."""
+        """Return the seconds of the condition that has lasted longest; None if none of them continues."""
         since = [self._since[each] for each in going_on if each in self._since]
         return time.monotonic() - min(since) if since else None
 
@@ -192,7 +192,8 @@ class QueueCounts:
         self._next_at = float("-inf")
 
     async def read(self, connection: AsyncConnection, queued: Collection[Queued]) -> dict[Queued, int]:
-        """Return the number of calls for each of `queued`, at least one; what was never counted is counted now."""
+        """Return the number of calls for each of `queued`, at least one; models that were never counted are counted
+        now."""
         began = time.monotonic()
         if began >= self._next_at or not self._calls.keys() >= set(queued):
             rows = (await connection.execute(COUNT)).all()
@@ -224,7 +225,7 @@ class Observer:
         self._starved_at = float("-inf")
 
     async def observe(self, connection: AsyncConnection) -> tuple[WorkloadSnapshot, DeviceResidency | None, bool]:
-        """Return the work, what the device holds, and whether any job is live; `connection` is a snapshot."""
+        """Return the work, the models on the device, and whether any job is live; `connection` is a snapshot."""
         live = (await connection.execute(COUNT_LIVE_JOBS)).one()
         measured = await self._measured_seconds.read(connection)
         residency = await self._load_residency(connection, measured)
@@ -269,7 +270,7 @@ class Observer:
             for row in await connection.execute(PINNED, {"device": self._device.id, "plugins": encode_usable_pins()})
             if row.id not in known
         ]
-        # With only one possible model no later call can need another one, so there is no reason to wait for calls.
+        # With only one possible model no later call can need another one, so waiting for calls is useless.
         ready, cpu_calls = False, 0
         if len({model for model, *_ in (*calls, *later)}) > 1:
             ready = await any_ready(connection)
@@ -310,7 +311,7 @@ class Observer:
         if newest.state != "open" or newest.epoch != self._epoch:
             self._epoch = newest.epoch if newest.state == "open" else None
             self._opened, self._idle_s, self._idle_since = time.monotonic(), 0.0, None
-            self._starved_at = float("-inf")  # who starves depends on what is resident
+            self._starved_at = float("-inf")  # starvation depends on the resident models
         return DeviceResidency(
             epoch=newest.epoch,
             models=newest.models,
@@ -443,7 +444,7 @@ class NextFlip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict_next_flip(device: str, resident: Sequence[str], work: Sequence[LaneWork]) -> NextFlip | None:
-    """Return what the next flip waits for; None if nothing waits for a model that `device` does not hold."""
+    """Return the conditions of the next flip; None if no call waits for a model that `device` does not hold."""
     here = [each for each in work if each.device == device]
     waiting = [each for each in here if each.queued and each.model not in resident]
     waiting.sort(key=lambda each: -each.queued)

@@ -105,7 +105,7 @@ class ModelWanted(BaseModel):
         """Return the demand for the plan.
 
         Raises:
-            Invalid: there is no such preset, or it lacks the quantisation.
+            Invalid: the preset does not exist, or it lacks the quantisation.
         """
         if self.shape is not None:
             architecture = self.shape.architecture()
@@ -115,10 +115,10 @@ class ModelWanted(BaseModel):
             if preset is None:
                 listed = f"use one of {', '.join(sorted(PRESETS))}, or give a `shape`"
                 hint = make_hint(name, PRESETS, listed)
-                raise Invalid(f"`preset`: there is no preset {name!r}", hint=hint)
+                raise Invalid(f"`preset`: unknown preset {name!r}", hint=hint)
             if quantisation.lower() not in preset.weights_bytes:
                 hint = f"use one of {', '.join(preset.weights_bytes)}"
-                raise Invalid(f"`quantisation`: {name} has no {quantisation!r}", hint=hint)
+                raise Invalid(f"`quantisation`: {name} is not available as {quantisation!r}", hint=hint)
             architecture = preset.with_quantisation(quantisation.lower())
         weights, tokens = architecture.weights_mib, self.tokens or TOKENS[self.role]
         memory = estimate_memory(
@@ -228,7 +228,7 @@ def make_rooms(devices: list[DeviceWanted]) -> list[Room]:
     if len(set(names)) < len(names):
         raise Invalid("`devices`: two have the same `id`", hint="give each device its own `id`")
     if len({on_gpu(name) for name in names}) > 1:
-        raise Invalid("`devices`: a CPU and a GPU cannot be planned together", hint="send one request for each")
+        raise Invalid("`devices`: a CPU and a GPU cannot be planned together", hint="send one request for each kind")
     return [Room(device=device.id, budget_mib=device.budget_mib) for device in devices]
 
 

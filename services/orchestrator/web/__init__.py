@@ -1,1 +1,1 @@
-"""HTML pages for people. They call the same functions as the API and add no rules of their own."""
+"""HTML pages for people. They call the same functions as the API and add no rules."""

@@ -79,7 +79,7 @@ DOING = {
     "grade": "compare answers",
     "generate": "answer with the generator model",
 }
-"""What a call of each role does, in words."""
+"""Description of a call of each role."""
 
 
 @page(router, "/pipelines")
@@ -128,7 +128,7 @@ class ModelChoice(BaseModel):
         """Return the model, and the text of the settings file with it.
 
         Raises:
-            Invalid, Unavailable: there is no such model, or the settings file cannot be changed.
+            Invalid, Unavailable: the model does not exist, or the settings file cannot be changed.
             Conflict: another model has its name.
         """
         new = await connecting.describe_model(
@@ -140,13 +140,13 @@ class ModelChoice(BaseModel):
                 lambda: connecting.add_model(connecting.read_settings(config_file()), new, roles, load())
             )
         except (ValidationError, YAMLError) as error:
-            problem = f"the settings file {config_file()} cannot be used as it is"
-            raise Invalid(problem, hint="`mathrag config validate` says what is wrong") from error
+            problem = f"the settings file {config_file()} is not valid"
+            raise Invalid(problem, hint="`mathrag config validate` shows the errors") from error
         return new, changed
 
 
 class ConnectQuery(ModelChoice):
-    """What the page shows: what was found, the model that was chosen, or (`done`) what comes next."""
+    """The content of the page: the models found, the chosen model, or (`done`) the next step."""
 
     folder: Annotated[str, Field(max_length=4096)] = ""
     done: str = ""
@@ -154,7 +154,7 @@ class ConnectQuery(ModelChoice):
 
 @page(router, "/models/connect", Scope.OPERATE)
 async def show_connect(visit: Visitor, deps: RequestDeps) -> Response:
-    """Shows which models this machine has, and what the settings file would be with the chosen one."""
+    """Shows the models on this machine, and the settings file with the chosen one."""
     query = visit.query(ConnectQuery)
     return await _show_connect(visit, deps, query, await try_form(query.change) if query.what else FormResult(None, {}))
 

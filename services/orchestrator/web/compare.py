@@ -1,4 +1,4 @@
-"""Serves `/compare`: jobs beside each other, and two samples beside each other."""
+"""Serves `/compare`: jobs side by side, and two samples side by side."""
 
 from collections import Counter
 from typing import Annotated, NamedTuple
@@ -81,7 +81,7 @@ async def cases(visit: Visitor, deps: RequestDeps) -> Response:
 
 @page(router, "/compare/cases.html")
 async def download(visit: Visitor, deps: RequestDeps) -> Response:
-    """Serves the figure as one file that loads and runs nothing; mathematics stays as it was written."""
+    """Serves the figure as one file that loads and runs nothing; mathematics is kept as written."""
     query, both = await _load_both(visit, deps)
     drawn = visit.show(
         "compare/figure.html", title=write_headline(both), both=both, headline=write_headline(both), typesetting=[]
@@ -148,7 +148,7 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
         return await _offer_jobs(visit, deps, query.dataset, several)
     if len(several) > MOST:
         raise Invalid(
-            f"`jobs`: {len(several)} jobs chosen, and at most {MOST} fit beside each other",
+            f"`jobs`: {len(several)} jobs chosen, and at most {MOST} fit side by side",
             hint="choose again at /compare; GET /v1/comparison compares up to 30 jobs",
         )
     found = await compare_jobs(deps.database, several, query.baseline, parse_measure(query.measure))
@@ -220,7 +220,7 @@ def make_rows(found: Comparison) -> list[SystemRow]:
 
 
 def describe_verdict(pair: Versus | None) -> str:
-    """State the verdict in words, without the figures that stand beside it."""
+    """State the verdict in words, without the figures that are next to it."""
     if pair is None:
         return ""
     if pair.difference is None or pair.difference.value is None:

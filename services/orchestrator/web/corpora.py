@@ -40,7 +40,7 @@ LISTS: dict[str, tuple[str, Callable[[database.Database, int, str | None], Await
     "/datasets": ("Datasets", datasets.list_datasets),
     "/rules": ("Rule banks", rules.list_banks),
 }
-"""Title of each list by its path, and what loads a page of it."""
+"""Title of each list by its path, and the function that loads a page of it."""
 
 
 @page(router, "/corpora")

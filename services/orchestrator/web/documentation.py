@@ -48,7 +48,7 @@ def list_files() -> dict[str, Path]:
 
 @cache
 def render(file: Path) -> tuple[str, Markup]:
-    """Return the title and the HTML of a Markdown file. Relative links stay as they are: addresses follow the files.
+    """Return the title and the HTML of a Markdown file. Relative links are kept unchanged: addresses follow the files.
 
     Each heading has an anchor, and each row of a table that begins with code, such as a parameter, has that as anchor.
     """
@@ -66,7 +66,7 @@ def render(file: Path) -> tuple[str, Markup]:
             known.add(anchor)
     title = next((heading for token, heading in headings if token.tag == "h1"), file.stem)
     drawn = str(parser.renderer.render(tokens, parser.options, {}))
-    # Tables scroll by themselves; Markdown has none without a header, but a header without words is none.
+    # Tables scroll by themselves. Markdown requires a header row, so empty header cells become plain ones.
     wide = {"<table>": '<div class="wide"><table>', "</table>": "</table></div>", "<th></th>": "<td></td>"}
     for tag, replacement in wide.items():
         drawn = drawn.replace(tag, replacement)

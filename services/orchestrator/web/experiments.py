@@ -98,7 +98,7 @@ async def show_experiment(visit: Visitor, deps: RequestDeps, experiment: str) ->
 
 
 def write_headline(found: ExperimentReport) -> str:
-    """Return the finding, or why there is none."""
+    """Return the finding, or the reason why it is missing."""
     if found.comparisons:
         return found.comparisons.pooled.finding
     figures = [row.result.measured.value for row in found.rows if row.result and row.result.measured.value is not None]

@@ -112,7 +112,7 @@ refuse.
 
 
 class JobProgress(NamedTuple):
-    """Holds what the page of a job shows of its state at one instant."""
+    """Holds the state of a job that its page shows, at one instant."""
 
     job: Job
     accuracy: Accuracy
@@ -143,8 +143,8 @@ async def load_progress(deps: Deps, reference: str) -> JobProgress:
     """Return the current state of the job that `reference` names.
 
     Raises:
-        NotFound: there is none.
-        Conflict: there are several.
+        NotFound: it does not exist.
+        Conflict: the name is ambiguous.
     """
     async with deps.database.statement() as connection:
         row = await jobs.resolve(connection, reference)
@@ -250,7 +250,6 @@ async def resume(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 
 @page(router, "/jobs/{job}/cancel", Scope.SUBMIT, method="POST")
 async def cancel(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """Cancels the job."""
     await api_jobs.cancel(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 

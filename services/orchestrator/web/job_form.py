@@ -1,4 +1,4 @@
-"""Serves `/submit`, `/plan` and `/jobs/{job}/price`: the form of a job, and what a job costs."""
+"""Serves `/submit`, `/plan` and `/jobs/{job}/price`: the form of a job, and its cost."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ async def load_default_params(deps: Deps) -> Params:
 
 
 def select_sections(pipeline: str, usual: Params) -> list[pipelines.Section]:
-    """Return the parameters that the pipeline reads; all, if there is no such pipeline."""
+    """Return the parameters that the pipeline reads; all, if the pipeline does not exist."""
     known = registry.get(pipeline) if pipeline in registry.list_offered() else None
     return pipelines.list_sections(lambda path: known is None or not known.ignores(path), usual)
 
@@ -192,7 +192,7 @@ async def _plan_query(query: Mapping[str, str], card: Card, deps: Deps) -> PlanV
 def _choose_card(query: Mapping[str, str], settings: Settings) -> Card:
     """Return the card by the number or the slider, whichever was changed, else the configured device.
 
-    Presets are planned for GPUs: if the service has none, a card with a memory of its own replaces its device.
+    Presets are planned for GPUs: if the service has none, a card with its own memory replaces its device.
     """
     first = settings.all_devices()[0]
     device, configured, top = first.id, first.models_mib, 4 * first.models_mib
@@ -206,7 +206,7 @@ def _choose_card(query: Mapping[str, str], settings: Settings) -> Card:
 
 
 def _parse_mib(text: str | None, otherwise: int) -> int:
-    """Parse a number of MiB; text that is no number counts as missing, because the slider sends only numbers."""
+    """Parse a number of MiB; text that is not a number counts as missing, because the slider sends only numbers."""
     try:
         return round(float(text)) if text else otherwise
     except (ValueError, OverflowError):
@@ -354,7 +354,7 @@ async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
 
 @page(router, "/jobs/{job}/price")
 async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """Shows what the job would cost if it were submitted now beside its actual cost."""
+    """Shows the cost of the job if it were submitted now, next to its actual cost."""
     async with deps.database.snapshot() as connection:
         row = await jobs.resolve(connection, job)
         found = (await jobs.load_without_stages(connection, [row]))[row]

@@ -34,7 +34,7 @@ async def create(
     name: Annotated[str, Form()] = "",
     lifetime: Annotated[str, Form()] = "",
 ) -> Response:
-    """Creates a key and shows it, or what is wrong. It does not redirect: only this answer may hold the key."""
+    """Creates a key and shows it, or the errors. It does not redirect: only this answer may hold the key."""
     values = {"name": name.strip(), "scope": " ".join(scope), "lifetime": lifetime.strip()}
     messages = list_messages(values, _check)
     found = await keys.list_keys(deps.database)
@@ -53,7 +53,7 @@ async def create(
 
 @page(router, "/keys/{name}/rotate", Scope.OPERATE, method="POST")
 async def rotate(visit: Visitor, deps: RequestDeps, name: str, grace: Annotated[str, Form()] = "") -> Response:
-    """Replaces the key and shows the new one, or what is wrong."""
+    """Replaces the key and shows the new one, or the errors."""
     typed = grace.strip()
     messages = list_messages({"grace": typed}, lambda left: parse_duration("`grace`", left.get("grace", GRACE)))
     if messages:
@@ -93,10 +93,10 @@ def _show(
     Args:
         found: all keys.
         made: name and text of the key that this request has created.
-        values: what was typed into the form for a new key.
-        messages: what is wrong, by field.
+        values: the input of the form for a new key.
+        messages: error messages by field.
         rotated: name of the key whose rotation failed.
-        grace: what was typed as its grace.
+        grace: the input for its grace.
     """
     return visit.show(
         "keys/keys.html", title="API keys", status=status, keys=found,

@@ -1,4 +1,4 @@
-"""Serves `/labels`: people label what a judge or grader judged, without seeing its verdict."""
+"""Serves `/labels`: people label the material of a judge or grader without seeing its verdict."""
 
 from typing import Annotated
 

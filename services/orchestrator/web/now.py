@@ -1,4 +1,4 @@
-"""Serves `/now` and `/doctor`: what the stack does, and what it lacks."""
+"""Serves `/now` and `/doctor`: the current work of the stack, and its problems."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What all pages share: their routes, navigation and messages."""
+"""Shared by all pages: routes, navigation and messages."""
 
 import gzip
 import re
@@ -215,7 +215,7 @@ T = TypeVar("T")
 
 
 class FormResult(NamedTuple):
-    """The result of a form: `value`, or `messages` about what is wrong."""
+    """The result of a form: `value`, or error `messages`."""
 
     value: object
     messages: dict[str, str]

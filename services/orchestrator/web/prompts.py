@@ -35,7 +35,7 @@ PARTS = ("question", "answer", "context")
 
 
 class PromptQuery(BaseModel):
-    """What the page of a prompt shows."""
+    """The content of the page of a prompt."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -104,7 +104,7 @@ async def _show_prompt(
 
 
 async def _make_editor(deps: Deps, values: Mapping[str, str], tried: FormResult) -> dict[str, Any]:
-    """Return what the editor's template needs: its values, messages, and one more example than there are."""
+    """Return the data of the editor's template: values, messages, and the examples with an empty one."""
     examples = min(_count_examples(values) + 1, MOST_EXAMPLES)
     fields = ["name", "text", "system", "dataset", "corpus", "pipeline"]
     return {
@@ -145,7 +145,7 @@ async def save(visit: Visitor, deps: RequestDeps) -> Response:
 
 
 async def _save(visit: Visit, deps: Deps, values: Mapping[str, str]) -> str:
-    """Return the address of the page that shows what was saved, or the trial.
+    """Return the address of the page that shows the saved prompt, or the trial.
 
     Raises:
         Invalid, Conflict, NotFound: the prompt or the trial cannot be made; the message names the field.
@@ -158,7 +158,7 @@ async def _save(visit: Visit, deps: Deps, values: Mapping[str, str]) -> str:
     request = parse_as(PromptRequest, {**body, "examples": [each for each in examples if any(each.values())]})
     is_tried = values.get("action") == "try"
     if is_tried and not values.get("dataset"):
-        raise Invalid("`dataset`: choose one", hint="its first questions are asked")
+        raise Invalid("`dataset`: choose a dataset", hint="the prompt is tried on its first questions")
     stored, _ = await create_prompt(deps.database, visit.actor, request.name, request.to_content())
     if not is_tried:
         return f"/prompts/{stored.name}"
@@ -188,7 +188,7 @@ def make_difference(left: AnswerPrompt, right: AnswerPrompt) -> Difference:
 
 
 async def load_prompt_of(deps: Deps, job: Job) -> AnswerPrompt | None:
-    """Load the prompt for answers that a job uses; None if its pipeline has one of its own, or none."""
+    """Load the prompt for answers that a job uses; None if its pipeline has its own prompt, or none."""
     known = registry.get(job.pipeline) if job.pipeline in registry.names() else None
     if job.params is None or known is None or known.ignores("generate.template"):
         return None

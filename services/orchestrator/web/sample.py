@@ -137,7 +137,7 @@ async def show_sample(
     by_program = any((each.stage, each.action) == (PROGRAM, "run") for each in decided)
     prompt = None if by_program else await load_prompt_of(deps, of)
     difference = None if prompt is None else await compare_with_shipped(deps, of, prompt)
-    beside = await neighbours(deps.database, str(of.id), index, repeat)
+    others = await neighbours(deps.database, str(of.id), index, repeat)
     path = f"/v1/jobs/{of.id}/samples/{index}"
     # Draw the change of ranks; None for a single document, whose rank cannot change.
     slopes = [
@@ -162,7 +162,7 @@ async def show_sample(
         calls=[_make_call_row(step) for step in steps],
         decisions=decisions,
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
-        earlier=_make_address(of, beside.earlier), later=_make_address(of, beside.later),
+        earlier=_make_address(of, others.earlier), later=_make_address(of, others.later),
         copies=commands, prompt=prompt, difference=difference,
         metrics=list(_list_metrics(found, names)), measured=found.code.get("measured"),
         sent=next((step.prompt for step in reversed(found.steps) if step.role == "generate"), None),

@@ -25,7 +25,7 @@ NAMES = {"q": "question", "method": "mode"}
 
 
 class ListRank(NamedTuple):
-    """Tells how one list ranked a document, and what that adds to the fused score."""
+    """Tells how one list ranked a document, and its contribution to the fused score."""
 
     list: str
     rank: int | None
@@ -64,7 +64,7 @@ def _make_values(answer: Any, query: Mapping[str, str], retrieval: Retrieval) ->
         "dense": f"vectors ({'Elasticsearch' if dense == 'elasticsearch' else dense})",
         "sparse": "BM25 (Elasticsearch)" if sparse == "elasticsearch" else "BM25",
     }
-    # The words of the question, without stop words unless there are no others.
+    # The words of the question, without stop words unless it has only stop words.
     every = formatting.extract_terms(query["q"])
     terms = frozenset(word for word in every if not is_generic(word)) or every
     return {

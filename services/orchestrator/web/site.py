@@ -50,7 +50,7 @@ async def favicon(request: Request) -> Response:
 def _answer(path: str, request: Request) -> Response:
     found = pages.find_asset(path)
     if found is None:
-        raise NotFound(f"there is no file /assets/{path}", hint="reload the page: its files have been renamed since")
+        raise NotFound(f"/assets/{path} does not exist", hint="reload the page: its files have been renamed since")
     headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
     if found.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         return Response(found.packed, 200, {**headers, "Content-Encoding": "gzip"}, found.media)

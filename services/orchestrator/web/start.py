@@ -1,4 +1,4 @@
-"""Serves `/`: the newest results, or what a first result needs."""
+"""Serves `/`: the newest results, or the steps to a first result."""
 
 from typing import NamedTuple
 

@@ -293,10 +293,13 @@ async def test_all_mistakes_stand_beside_what_was_typed(
     await submit(api, "/keys", {"name": "alice", "scope": ["read"]})
     for fields, wrong in (
         ({"name": "alice", "scope": ["read"]}, {"name": "a valid key has this name"}),
-        ({"name": "bob"}, {"scope": "opens nothing"}),
+        ({"name": "bob"}, {"scope": "needs at least one scope"}),
         ({"name": "bob", "scope": ["read"], "lifetime": "soon"}, {"lifetime": "'soon' is not a duration"}),
         ({"name": "b b", "scope": ["read"], "lifetime": "90"}, {"name": "not a valid name", "lifetime": "such as 90d"}),
-        ({"name": "alice", "lifetime": "1y"}, {"name": "a valid", "scope": "opens", "lifetime": "such as 90d"}),
+        (
+            {"name": "alice", "lifetime": "1y"},
+            {"name": "a valid", "scope": "at least one scope", "lifetime": "such as 90d"},
+        ),
         ({"name": "", "scope": ["submit", "operate"]}, {"name": "not a valid name"}),
         ({"name": "mrg_1", "scope": ["submit"]}, {"name": "looks like a key"}),
         ({"name": '"><b>', "scope": ["read"]}, {"name": "not a valid name"}),
@@ -435,11 +438,11 @@ async def test_a_form_of_another_page_changes_nothing(
 
 async def test_where_no_keys_are_asked_for_the_page_says_so_and_works(api: Api, database: Database) -> None:
     page = await text(api, "/keys")
-    assert "asks for no keys" in page
-    assert "There is no key yet" in page
+    assert "does not require API keys" in page
+    assert "No key exists yet" in page
     assert 'href="/keys"' in page
     key = key_on((await submit(api, "/keys", ALICE)).text)
-    assert "asks for no keys" in await text(api, "/keys")
+    assert "does not require API keys" in await text(api, "/keys")
     [found] = await keys.list_keys(database)
     assert found.prefix == prefix_of(key)
     assert await scene.rows(database, "SELECT actor, action FROM operations") == [("local", "key create")]
@@ -449,4 +452,4 @@ async def test_where_no_keys_are_asked_for_the_page_says_so_and_works(api: Api, 
 
 async def test_where_keys_are_asked_for_nothing_says_that_they_are_not(keyed: Api, database: Database) -> None:
     await sign_in(keyed, database, Scope.OPERATE)
-    assert "asks for no keys" not in await text(keyed, "/keys")
+    assert "does not require API keys" not in await text(keyed, "/keys")

@@ -196,7 +196,7 @@ async def test_one_sample_stands_as_both_answered_it(api: Api, database: Databas
     page = await text(api, "/compare/sample?left=dense&right=closed&index=1")
     assert "<h1>Sample 1: What is 1 plus 1?</h1>" in page
     assert page.count('class="verdict right"') == page.count('class="verdict wrong"') == 1
-    assert "<strong>only here</strong>" in page
+    assert "<strong>found only in this job</strong>" in page
     left = re.findall(r'<tr class="left">.*?</tr>', page, re.DOTALL)
     assert any("Therefore" in line for line in left)
     assert 'href="/jobs/dense/samples/1?repeat=0"' in page
@@ -304,7 +304,7 @@ async def test_the_table_of_answers_is_filtered_by_kind_and_expression_and_has_p
     found = rows(await text(comparing_api, f"{path}&pattern=is+[37]+PLUS"))
     assert [row[:16] for row in found] == ["What is 3 plus 3", "What is 7 plus 7"]
     broken = await look(comparing_api, f"{path}&pattern=(")
-    assert (broken.status_code, "is no regular expression" in broken.text) == (422, True)
+    assert (broken.status_code, "is not a regular expression" in broken.text) == (422, True)
     first, page = await list_answers(database, ["one", "two"], AnswerFilters(), 30)
     assert ([name for _, name in first], len(page.data)) == (["one", "two"], 30)
     _, second = await list_answers(database, ["one", "two"], AnswerFilters(cursor=page.next_cursor), 30)
@@ -362,6 +362,6 @@ async def test_jobs_over_other_questions_have_empty_places_in_the_table(
     await finished(database)
     page = rows(await text(comparing_api, "/compare/answers?jobs=one&jobs=other"))
     assert len(page) == ITEMS + 1
-    assert sum("not asked" in row for row in page) == ITEMS
+    assert sum("not in this job" in row for row in page) == ITEMS
     assert (await look(comparing_api, "/compare/answers")).status_code == 422
     assert (await look(comparing_api, "/compare/answers?jobs=absent")).status_code == 404

@@ -188,7 +188,7 @@ async def test_a_dataset_shows_what_its_items_have(api: Api) -> None:
 
 async def test_a_dataset_without_gold_answers_says_that_nothing_is_graded(api: Api) -> None:
     await api.upload("datasets", "open", [{"question": "Why?"}])
-    assert "nothing is graded" in await text(api, "/datasets/open")
+    assert "answers are not graded" in await text(api, "/datasets/open")
 
 
 async def test_a_large_dataset_is_counted_up_to_a_bound(

@@ -320,7 +320,7 @@ async def test_the_gates_decision_is_drawn_and_explained(api: Api, database: Dat
     page = await text(api, "/jobs/a-job")
     assert "(rho = 0.500 on 3 documents, more than tau = 0.45): rules score. It is a close call" in words(page)
     assert 'aria-label="rho 0.500, between 0.300 and 0.700; tau 0.45"' in page
-    assert "1 replies had no rating" in words(page)
+    assert "1 replies did not contain a rating" in words(page)
 
 
 async def test_a_job_without_a_gate_shows_none(api: Api, database: Database) -> None:
@@ -490,7 +490,7 @@ async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database
     async with database.transaction() as connection:
         await queue.note_outage(connection, [await scene.model(database)], "Ollama at 127.0.0.1", HOSTILE_TEXT)
     page = await text(api, "/jobs/a-job")
-    assert "No guard serves a-generator as it was when the job was submitted." in words(page)
+    assert "No guard serves a-generator in the version that the job was submitted with." in words(page)
     assert "Waits for Ollama at 127.0.0.1, unavailable since" in words(page)
     assert "<script>alert" not in page
     assert "waits for Ollama at 127.0.0.1" in words(await text(api, "/jobs"))

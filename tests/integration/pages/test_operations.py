@@ -122,7 +122,7 @@ async def test_two_versions_are_compared(api: Api) -> None:
         ("gate.tau", "changed"), ("seed", "removed"),
     ]  # fmt: skip
     assert "From shipped defaults to version 2" in await text(api, "/configuration?left=0")
-    assert "They are the same" in await text(api, "/configuration?left=2&right=2")
+    assert "Both versions have the same parameters" in await text(api, "/configuration?left=2&right=2")
 
 
 @pytest.mark.parametrize(("query", "status"), [("left=9", 404), ("left=-1", 422), ("left=x", 422), ("up=1", 422),
@@ -198,7 +198,7 @@ async def test_only_operators_see_settings_and_change_anything(keyed: Api, datab
     await sign_in(keyed, database, Scope.READ)
     page = await text(keyed, "/configuration")
     assert "/configuration/change" not in page
-    assert "Settings are shown to operators" in page
+    assert "Only operators can see the settings" in page
     assert "data_dir" not in page
     fields = {"name": "seed", "value": "1", "seen": "0", "csrf": token(page)}
     assert (await send(keyed, "/configuration/change", fields)).status_code == 403
@@ -382,7 +382,7 @@ async def label(api: Api, number: int, value: str, **fields: str) -> str:
 
 async def test_without_a_set_the_page_says_how_to_draw_one(api: Api) -> None:
     page = await text(api, "/labels")
-    assert "There is no label set yet" in page
+    assert "No label set exists yet" in page
     assert "mathrag label create" in page
     assert 'action="/labels"' in page
 
@@ -413,7 +413,7 @@ async def test_a_blind_page_says_nothing_of_the_judge_s_rating(api: Api, databas
     assert 'name="blind" value="false"' in shown
     assert await label(api, 1, "2", blind="false") == "/labels/set?blind=false"
     assert await scene.rows(database, "SELECT value, blind FROM labels") == [("2", False)]
-    assert "Nobody has labelled" in await text(api, "/labels/set/agreement")
+    assert "None of the documents has been labelled" in await text(api, "/labels/set/agreement")
     assert "the same of" in await text(api, "/labels/set/agreement?blind=false")
 
 
@@ -758,7 +758,7 @@ async def test_a_model_is_connected_by_a_form_that_writes_the_settings_file(
     found = await text(modelled_api, f"/models/connect?folder={tmp_path}")
     assert rows(found) == [f"{file} file 2"]
     chosen = await text(modelled_api, f"/models/connect?what={file}&role=generate")
-    assert f"<code>{settings}</code> would be as follows" in chosen
+    assert f"<code>{settings}</code> would look as follows" in chosen
     assert not settings.exists()
     reply = await send(modelled_api, "/models/connect", {"what": str(file), "role": "generate"})
     assert (reply.status_code, reply.headers["location"]) == (303, "/models/connect?done=mine")
@@ -767,7 +767,7 @@ async def test_a_model_is_connected_by_a_form_that_writes_the_settings_file(
     assert "mathrag up --detach" in await text(modelled_api, "/models/connect?done=mine")
     missing = await send(modelled_api, "/models/connect", {"what": str(tmp_path / "missing.gguf")})
     assert missing.status_code == 422
-    assert "is no GGUF file of a language model" in missing.text
+    assert "is not the GGUF file of a language model" in missing.text
     for strange in (
         "%00.gguf",
         f"{'x' * 4000}.gguf",
@@ -798,7 +798,7 @@ async def test_a_model_is_asked_one_question_on_its_page(
     (job,) = await scene.rows(database, "SELECT public_id FROM jobs")
     answer = (await modelled_api.get(f"/v1/jobs/{job[0]}/samples/0"))["outcome"]["answer"]
     assert answer in reply.text.partition('<div class="written">')[2].partition("</div>")[0]
-    assert "everything else about this answer" in reply.text
+    assert "Prompt and provenance of this answer" in reply.text
     empty = await send(modelled_api, "/models/a-generator/try", {"question": ""})
     assert (empty.status_code, "question" in empty.text) == (422, True)
 

@@ -57,7 +57,10 @@ async def test_a_pipeline_is_shown_step_by_step(api: Api) -> None:
 
 async def test_a_parameter_has_default_bounds_and_meaning(api: Api) -> None:
     tau = next(row for row in rows(await text(api, "/pipelines/mathrag-gate")) if row.startswith("gate.tau"))
-    assert tau == "gate.tau 0.45 -1 to 1 Correlation above which rules replace the judge."
+    assert (
+        tau
+        == "gate.tau 0.45 -1 to 1 Correlation between rule scores and judge scores above which rules replace the judge."
+    )
     change = {"params": {"gate": {"tau": 0.3}}}
     await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})
     tau = next(row for row in rows(await text(api, "/pipelines/mathrag-gate")) if row.startswith("gate.tau"))
@@ -120,7 +123,7 @@ async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, datab
     assert (await api.http.post("/v1/rules", json=rule_banks.request())).status_code == 202
     assert rows(await text(api, "/rules"))[0].startswith("bank mining g amie")
     page = await text(api, "/rules/bank")
-    assert "It is being mined" in page
+    assert "This bank is being mined" in page
     assert "mathrag job watch" in page
     await rule_banks.work(database)
     assert rows(await text(api, "/rules"))[0].startswith("bank ready g amie")
@@ -342,7 +345,7 @@ async def test_a_retriever_that_is_away_is_said_as_the_api_says_it(searched: Api
 
 async def test_a_service_without_a_corpus_says_how_to_make_one(empty_api: Api) -> None:
     page = await text(empty_api, "/search")
-    assert "There is no corpus to search yet" in page
+    assert "No corpus exists yet" in page
     assert "mathrag corpus create NAME --from FILE" in page
 
 

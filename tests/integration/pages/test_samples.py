@@ -73,13 +73,13 @@ async def test_where_nothing_is_found_the_page_says_whether_to_look_on(
     assert "No sample matches these filters" in await text(api, f"{PAGE}?text=nowhere")
     monkeypatch.setattr(samples, "WINDOW", 2)
     page = await text(api, f"{PAGE}?text=nowhere")
-    assert "No sample so far matches these filters" in page
+    assert "None of the samples searched so far matches these filters" in page
     assert 'rel="next"' in page
 
 
 async def test_a_job_without_samples_says_when_there_will_be_some(api: Api, database: Database) -> None:
     await api.job("mathrag-gate")
-    assert "There is no sample yet" in await text(api, PAGE)
+    assert "No sample exists yet" in await text(api, PAGE)
 
 
 async def test_failed_samples_are_asked_again_as_a_new_job(keyed: Api, database: Database) -> None:
@@ -210,7 +210,7 @@ async def test_a_closed_book_sample_says_that_no_document_was_searched_for(api: 
     await api.job()
     await finished(database)
     page = await text(api, SAMPLE_PAGE)
-    assert "There was no search" in page
+    assert "No search was made" in page
     assert "<svg viewBox" not in page
 
 

@@ -55,7 +55,7 @@ async def test_the_form_has_the_parameters_that_the_pipeline_reads_with_bounds_a
     page = await text(api, "/submit?pipeline=hyde")
     assert 'name="params.hyde.documents"' in page
     assert (
-        "0 to 32: Number of hypothetical documents for each question; with 0 the pipeline equals <code>dense</code>."
+        "0 to 32: Number of hypothetical documents for each question. With 0 the pipeline equals <code>dense</code>."
         in page
     )
     assert 'placeholder="8"' in page
@@ -351,7 +351,7 @@ async def test_bad_values_are_said_with_the_apis_words(planning_api: Api, subtes
         ({"pipeline": "mathrag-gat"}, 422, "did you mean 'mathrag-gate'?"),
         ({"repeats": "0"}, 422, "greater than or equal to 1"),
         ({"dataset": ""}, 422, "give either `job.dataset` or `questions`"),
-        ({"questions": "3"}, 422, "and not both"),
+        ({"questions": "3"}, 422, "not both"),
         ({"memory": "0"}, 422, "greater than 0"),
         ({"models.judge": "nobody"}, 422, "'nobody'"),
         ({"models.nobody": "a-judge"}, 422, "no role 'nobody'"),

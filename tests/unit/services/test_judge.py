@@ -180,7 +180,7 @@ async def test_each_grader_ends_its_own_answer_as_it_deserves(site: plugins.Site
     assert isinstance(said["raises"], Failure)
     assert said["raises"].detail == "grader 'fickle' raised KeyError: 'raises'"
     assert isinstance(said["proud"], Failure)
-    assert "its score must be from 0 to 1, and is 7.0" in said["proud"].detail
+    assert "its score must be from 0 to 1, not 7.0" in said["proud"].detail
 
 
 async def test_a_grader_of_other_code_than_its_calls_are_keyed_by_grades_nothing(

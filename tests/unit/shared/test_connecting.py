@@ -86,7 +86,7 @@ def test_a_second_model_joins_those_of_the_file() -> None:
 
 def test_another_model_of_the_same_name_is_a_conflict() -> None:
     other = NewModel(name="big", fields={"driver": "ollama"})
-    with pytest.raises(Conflict, match="a model 'big' is configured already"):
+    with pytest.raises(Conflict, match="model 'big' is already configured"):
         add_model(BLOCK, other, ("generate",), settings_of(BLOCK))
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_changed_is_left_to_the_reader_with_the_lines_to_w
     settings = Settings.model_validate(
         {"roles": {"judge": "a", "generate": "a"}, "models": {"a": {"driver": "scripted"}}}
     )
-    with pytest.raises(Invalid, match="has a form that cannot be changed here") as refused:
+    with pytest.raises(Invalid, match="cannot be changed automatically") as refused:
         add_model(text, QWEN, ("generate",), settings)
     assert "qwen2.5:7b: {driver: ollama" in str(refused.value.hint)
 
@@ -150,7 +150,7 @@ async def test_a_model_of_ollama_is_described_with_the_memory_that_it_will_take(
         found = await describe_model("qwen2.5:7b", ollama_url=server.url)
         with pytest.raises(Unavailable, match=r"has no model 'qwen2\.5:14b'"):
             await describe_model("qwen2.5:14b", ollama_url=server.url)
-        with pytest.raises(Invalid, match="is Ollama, whose /v1 silently cuts prompts"):
+        with pytest.raises(Invalid, match="is Ollama, whose /v1 silently truncates prompts"):
             await describe_model(f"{server.url}/v1")
     fields = {"driver": "ollama", "url": server.url, "context": 4096, "parallel": 4, "footprint_mib": found.mib}
     assert (found.name, found.fields) == ("qwen2.5:7b", fields)
@@ -167,7 +167,7 @@ async def test_a_file_is_described_by_its_header(tmp_path: Path) -> None:
     assert found.mib == found.fields["footprint_mib"] > 0
     (tmp_path / "not.gguf").write_text("no model")
     for wrong in (tmp_path / "not.gguf", tmp_path / "missing.gguf"):
-        with pytest.raises(Invalid, match="is no GGUF file of a language model"):
+        with pytest.raises(Invalid, match="is not the GGUF file of a language model"):
             await describe_model(str(wrong))
 
 
@@ -189,7 +189,7 @@ async def test_the_model_of_an_address_is_chosen_among_those_that_it_lists(monke
         found = await describe_model(f"{url}/", served="large", api_key_env="BIG_KEY")
         fields: Mapping[str, Any] = {"driver": "remote", "url": url, "parallel": 4, "api_key_env": "BIG_KEY"}
         assert (found.name, found.fields, found.mib) == ("large", fields, 0)
-        with pytest.raises(Invalid, match="has 2 models, so name one of them") as refused:
+        with pytest.raises(Invalid, match="has 2 models; name one of them") as refused:
             await describe_model(url)
         assert refused.value.hint == "it has small, large"
         with pytest.raises(Invalid, match="has no model 'larg'"):
@@ -205,5 +205,5 @@ async def test_the_model_of_an_address_is_chosen_among_those_that_it_lists(monke
         await describe_model(f"{server.url}/v1")
     with pytest.raises(Unavailable, match="NO_KEY is not set"):
         await describe_model("http://127.0.0.1:1/v1", api_key_env="NO_KEY")
-    with pytest.raises(Invalid, match="is no address"):
+    with pytest.raises(Invalid, match="is not an address"):
         await describe_model("qwen2.5:7b", served="x")

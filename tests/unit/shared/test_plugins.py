@@ -36,7 +36,7 @@ SAID = {
     "threading": (State.REFUSED, "its import starts a thread: start it when it is first used"),
     "bare": (
         State.REFUSED,
-        'TypeError: no pipeline is there: decorate the generator function with `@pipeline("bare")`',
+        'TypeError: no pipeline found: decorate the generator function with `@pipeline("bare")`',
     ),
     "other": (State.REFUSED, "TypeError: its decorator says `@pipeline('another-name')`, its entry point 'other'"),
     "nonsense": (State.REFUSED, "a dry run of it fails: TypeError: "),
@@ -89,11 +89,14 @@ def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
 
 VALUE = "return {'%s': MetricScore(value=1.0)}"
 BAD_METRICS = {
-    "bare": ("run = print", "TypeError: it is no metric: make it a `shared.rag.answer_metrics.Metric`"),
+    "bare": ("run = print", "TypeError: it is not a metric: make it a `shared.rag.answer_metrics.Metric`"),
     "other": (measuring("another", VALUE % "another"), "TypeError: it is called 'another', its entry point 'other'"),
     "silent": (measuring("silent", "pass"), "a dry run of it fails: TypeError: metric 'silent' has to return"),
     "declined": (measuring("declined", VALUE % "declined"), "another metric already gives the score 'declined'"),
-    "too-much": (measuring("too-much", "return {'too-much': MetricScore(value=2.0)}"), "the value of a metric lies"),
+    "too-much": (
+        measuring("too-much", "return {'too-much': MetricScore(value=2.0)}"),
+        "the value of a metric must be from 0 to 1",
+    ),
 }
 
 

@@ -168,7 +168,7 @@ def test_two_devices_of_one_name_are_refused() -> None:
 
 def test_a_model_on_an_unknown_device_is_refused() -> None:
     written("devices: [{id: b}]\nmodels: {m: {driver: scripted, device: gone}}\n")
-    with pytest.raises(ValidationError, match=r"models\.m\.device.*no device 'gone'; there are cpu:0, b"):
+    with pytest.raises(ValidationError, match=r"models\.m\.device.*unknown device 'gone'; choose one of cpu:0, b"):
         load()
 
 

@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_read_is_not_sent(
 
 
 def test_a_refusal_is_shown_with_its_fix(server: Server, file: Path) -> None:
-    server(refuses(422, "invalid", "`grid.gate.tua`: there is no such parameter", "fields of `params.gate`: tau"))
+    server(refuses(422, "invalid", "`grid.gate.tua`: unknown parameter", "fields of `params.gate`: tau"))
     ended = mathrag("experiment", "run", str(file))
     assert ended.exit_code == Exit.INVALID
     assert "`grid.gate.tua`" in ended.stderr

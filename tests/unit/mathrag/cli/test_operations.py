@@ -119,7 +119,7 @@ def test_a_span_of_time_that_is_none_is_a_usage_error(asked: list[Any], span: st
 
 def test_a_refusal_of_the_storage_has_its_exit_code(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def taken(*_: Any) -> str:
-        raise Conflict("there is a key 'alice'", hint="mathrag key rotate alice")
+        raise Conflict("there is already a key 'alice'", hint="mathrag key rotate alice")
 
     monkeypatch.setattr(keys, "create_key", taken)
     done = key("create", "alice", "--scope", "read")

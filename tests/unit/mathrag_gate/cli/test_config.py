@@ -153,7 +153,7 @@ def test_an_unknown_device_is_found(tmp_path: Path) -> None:
     text = "models:\n  m: {driver: scripted, device: gone}\n"
     ended = mathrag("config", "validate", written(tmp_path, text))
     assert ended.exit_code == Exit.INVALID
-    assert "`models.m.device`: no device 'gone'; there are cpu:0" in ended.stdout, ended.stdout
+    assert "`models.m.device`: unknown device 'gone'; choose one of cpu:0" in ended.stdout, ended.stdout
 
 
 CHANGED = {

@@ -92,7 +92,7 @@ def test_a_line_that_is_no_answer_ends_it_with_its_number(tmp_path: Path, line: 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("rubric", "needs the judge model"), ("nosuch", "there is no grader 'nosuch'; there are: math")],
+    [("rubric", "needs the judge model"), ("nosuch", "unknown grader 'nosuch'; choose one of math")],
 )
 def test_a_grader_that_cannot_be_used_here_is_a_usage_error(tmp_path: Path, name: str, message: str) -> None:
     result = graded(tmp_path, options=("--grader", name))

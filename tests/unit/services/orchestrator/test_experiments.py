@@ -288,8 +288,8 @@ def test_without_a_grid_there_is_a_cell_for_every_variant_with_the_seed_that_it_
 @pytest.mark.parametrize(
     ("fields", "said", "hint"),
     [
-        ({"grid": {"gate.tua": [1]}}, "`grid.gate.tua`: there is no such parameter", "fields of `params.gate`: "),
-        ({"grid": {"tau": [1]}}, "`grid.tau`: there is no such parameter", "fields of `params`: anchors, "),
+        ({"grid": {"gate.tua": [1]}}, "`grid.gate.tua`: unknown parameter", "fields of `params.gate`: "),
+        ({"grid": {"tau": [1]}}, "`grid.tau`: unknown parameter", "fields of `params`: anchors, "),
         ({"grid": {"gate": [{"tau": 1}]}}, "`grid.gate`: is a group of parameters", "name one of them: "),
         ({"grid": {"seed": [1]}, "seeds": [1]}, "`grid.seed`: seeds belong in `seeds`", "remove `grid.seed`"),
         ({"grid": {"context_size": [1, 99]}}, "`variants.gate`: at context_size=99 `params.context_size`: must", None),
@@ -298,7 +298,7 @@ def test_without_a_grid_there_is_a_cell_for_every_variant_with_the_seed_that_it_
         ({"variants": [{"name": "x", "pipeline": "dens"}]}, "`variants.x`: `pipeline`: no pipeline 'dens'", "pipeline"),
         ({"variants": [GATE_VARIANT, GATE_VARIANT]}, "`variants`: 'gate' is given twice", "its own name"),
         ({"datasets": [{"dataset": "d"}, {"dataset": "d"}]}, "`datasets`: 'd (None)' is given twice", "leave one out"),
-        ({"baseline": "nobody"}, "`baseline`: no variant 'nobody'", "use one of `variants`: gate"),
+        ({"baseline": "nobody"}, "`baseline`: unknown variant 'nobody'", "use one of `variants`: gate"),
         ({"grid": {"rrf_weight": [0], "quality_weight": [0]}}, "`grid`: no cell can run: " + WITHOUT_RATIO, "not 0"),
     ],
 )

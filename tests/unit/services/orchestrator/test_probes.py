@@ -162,8 +162,8 @@ GPU = Device(id="GPU-1", budget_mib=12000)
 @pytest.mark.parametrize(
     ("nvml", "gpu", "words"),
     [
-        (Nvml(8000), GPU, "12000 MiB of budget and a reserve of 256 are 4256 MiB more than the 8000 MiB of GPU-1"),
-        (Nvml(12100), GPU, "are 156 MiB more than the 12100 MiB"),
+        (Nvml(8000), GPU, "12000 MiB of budget and a reserve of 256 exceed the 8000 MiB of GPU-1"),
+        (Nvml(12100), GPU, "exceed the 12100 MiB of GPU-1 by 156"),
         (Nvml(), GPU.model_copy(update={"id": "GPU-2"}), "NVML: Not Found"),
         (Nvml(error="no driver"), GPU, "NVML: no driver"),
         (None, GPU, "not installed"),
@@ -318,7 +318,7 @@ async def test_a_name_on_the_hub_is_well_and_said_to_be_pinned_or_not(fields: di
     ("fields", "said"),
     [
         ({"server": "vllm", **VLLM}, "needs a `path` or a `hub`"),
-        ({"server": "tgi", "hub": "Qwen/Q", "command": (sys.executable, "--port", "1")}, "must not hold --port"),
+        ({"server": "tgi", "hub": "Qwen/Q", "command": (sys.executable, "--port", "1")}, "must not contain --port"),
         ({"server": "vllm", "path": Path("/nowhere"), **VLLM}, "/nowhere holds no config.json"),
         ({"command": ()}, "driver `process` needs a `path`"),
     ],

@@ -168,7 +168,10 @@ def test_a_file_without_a_certificate_is_said_so(text: str | None, tmp_path: Pat
     if text is not None:
         file.write_text(text)
     said = refusal("https://127.0.0.1:9", ca_certs=file)
-    assert f"{file} cannot be used: {'No such file' if text is None else 'it holds no certificate'}" in said.message
+    assert (
+        f"{file} cannot be used: {'No such file' if text is None else 'it does not contain a certificate'}"
+        in said.message
+    )
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_keys_and_passwords_are_sent(double: SearchServer) -> None:
     assert client(double, url=double.url.replace("//", "//elastic:secret@")).indexes() == []
     said = refusal(double, api_key="d3Jvbmc=")
     assert isinstance(said, Refused)
-    assert "refuses us (401): missing or wrong credentials" in said.message
+    assert "refuses access (401): missing or wrong credentials" in said.message
     assert "`retrieval.elasticsearch.api_key`" in str(said.hint)
 
 
@@ -299,7 +299,7 @@ def test_a_privilege_that_is_missing_is_named_and_not_waited_for(
 ) -> None:
     double.denied[call] = UNAUTHORIZED.format(action, " on indices [i]" if of == "index" else "", of, granting)
     with pytest.raises(
-        Refused, match=re.escape(f"refuses us (403), the key or user lacks the {missing}: action [{action}]")
+        Refused, match=re.escape(f"refuses access (403): the key or user lacks the {missing}: action [{action}]")
     ):
         vectors(double).build([DOCUMENTS], SIGNATURE)
     assert double.indexes == {}
@@ -311,7 +311,7 @@ def test_a_search_and_a_document_that_we_may_not_send_are_refused_for_good(doubl
     double.replies = [make_failure(status, "security_exception", "as told")]
     assert isinstance(refusal(double), Refused)
     double.refused[DOCUMENTS[3][0]] = [status]
-    with pytest.raises(Refused, match=rf"refuses us \({status}\): as told"):
+    with pytest.raises(Refused, match=rf"refuses access \({status}\): as told"):
         terms(double).build([DOCUMENTS], SIGNATURE)
 
 
@@ -448,7 +448,7 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
         Retrieval(dense=Dense(backend="elasticsearch")),
         Retrieval(sparse=Sparse(backend="elasticsearch")),
     ):
-        with pytest.raises(Unavailable, match="no Elasticsearch is named") as caught:
+        with pytest.raises(Unavailable, match="no Elasticsearch server is configured") as caught:
             make_backends(retrieval, HashedWords())
         assert "`retrieval.elasticsearch.url`" in str(caught.value.hint)
     assert len(make_backends(Retrieval(), HashedWords())) == 2
@@ -457,13 +457,13 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://[::1:9200", "is no URL"),
+        ("http://[::1:9200", "is not a URL"),
         ("ftp://search:9200", "needs http:// or https://"),
         ("http://search", "needs http:// or https://, a host and a port"),
         ("http://:9200", "a host and a port"),
-        ("http://elastic:secret@search:92000", "is no URL"),
-        ("http://elastic:se cret@search:9200", "a blank or a control character"),
-        ("http://search:9200/?secret=1", "must not hold `\\?`"),
+        ("http://elastic:secret@search:92000", "is not a URL"),
+        ("http://elastic:se cret@search:9200", "a space or a control character"),
+        ("http://search:9200/?secret=1", "must not contain `\\?`"),
     ],
 )
 def test_a_url_that_is_none_is_refused_when_settings_are_read(
@@ -482,7 +482,7 @@ def test_a_url_that_is_none_is_refused_when_settings_are_read(
 
 @pytest.mark.parametrize("key", ["c2Vj\ncmV0", "c2VjcmV0\n", "c2Vj cmV0", "schlüssel"])
 def test_a_key_that_no_header_can_carry_is_refused_when_settings_are_read(key: str) -> None:
-    with pytest.raises(ValidationError, match="remove blanks and line breaks") as caught:
+    with pytest.raises(ValidationError, match="remove spaces and line breaks") as caught:
         Settings(retrieval={"elasticsearch": {"api_key": key}})  # type: ignore[arg-type]
     assert key not in str(caught.value)
 

@@ -289,7 +289,7 @@ def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[SearchIn
 
 def test_a_manifest_that_was_not_registered_is_refused(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     folder, recipe, _ = write(tmp_path, backend)
-    with pytest.raises(Unavailable, match="not the one that was registered"):
+    with pytest.raises(Unavailable, match="not the index that was registered"):
         index.verify(folder, recipe, b"\0" * 32)
 
 

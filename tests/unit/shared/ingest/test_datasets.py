@@ -28,7 +28,7 @@ from shared.ingest.datasets import (
     read_dataset,
     read_dataset_line,
 )
-from shared.rag.prompts import detect_language, localised
+from shared.rag.prompts import detect_language, localise
 from shared.replies import CorpusRecord
 from shared.samples import DatasetItem, FactQuery, Lead
 from tests.unit.cases import named
@@ -86,7 +86,7 @@ def test_every_question_of_the_collection_is_put_in_chinese(problems: list[dict[
     asked = [each["question"] for each in questions(problems, len(problems))]
     spoken = [text for text in asked + [each["question"] for each in problems] if not text.isascii()]
     assert {detect_language(text) for text in spoken} == {"zh"}
-    assert localised("cot", spoken[0]) == "cot-zh"
+    assert localise("cot", spoken[0]) == "cot-zh"
 
 
 # Corpus lines: every known shape becomes a document, every defect a sentence that names line, field and fix.
@@ -380,7 +380,7 @@ def test_all_of_them_are_a_sample_too() -> None:
 
 
 def test_more_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match="101 of 100"):
+    with pytest.raises(ValueError, match="cannot draw 101 items from 100"):
         draw_stratified(LABELS, 101, seed=1)
 
 
@@ -500,7 +500,7 @@ def test_defect_of_a_dataset_line_names_field_and_fix() -> None:
         ({"question": "q", "nuggets": [{"text": "a"}]}, "`nuggets` is an object; write it as a string"),
         (
             {"question": "q", "nuggets": [f"{n} is so." for n in range(21)]},
-            "`nuggets` has 21 texts, more than 20; keep what a complete answer needs",
+            "`nuggets` has 21 texts, more than 20; keep those that a complete answer needs",
         ),
         (
             {"question": "q", "nuggets": ["a", "x" * 1001]},

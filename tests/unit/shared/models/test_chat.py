@@ -472,7 +472,7 @@ OLLAMA_NO_PIECE = (
 async def test_a_line_of_ollama_that_is_no_piece_is_a_failure_in_words(said: str) -> None:
     failed = await fail(ask_ollama, f"{line_text('a')}\n{said}\n", LINES)
     assert failed.kind is FailureKind.BACKEND_ERROR
-    assert failed.detail.startswith("the answer is not Ollama's: ")
+    assert failed.detail.startswith("the answer is not in Ollama's format: ")
 
 
 @pytest.mark.parametrize(

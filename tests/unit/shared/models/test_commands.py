@@ -115,9 +115,9 @@ def test_vllm_gets_its_model_before_any_argument(fields: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (("vllm",), "must begin with the program and `serve`"),
-        (("vllm", "--dtype", "half"), "must begin with the program and `serve`"),
-        (("vllm", "serve", "Qwen/Q", "--dtype", "half"), "must not hold the model 'Qwen/Q': the guard sets it"),
+        (("vllm",), "must begin with the program, followed by `serve`"),
+        (("vllm", "--dtype", "half"), "must begin with the program, followed by `serve`"),
+        (("vllm", "serve", "Qwen/Q", "--dtype", "half"), "must not contain the model 'Qwen/Q': the guard sets it"),
     ],
 )
 def test_a_vllm_command_has_room_for_the_model_behind_serve(command: tuple[str, ...], problem: str) -> None:
@@ -149,14 +149,14 @@ def test_what_the_guard_says_nobody_else_says() -> None:
     assert {
         case: words
         for case, words in said.items()
-        if f"`command` must not hold {case[1].partition('=')[0].replace('_', '-')}: the guard sets it" not in words
+        if f"`command` must not contain {case[1].partition('=')[0].replace('_', '-')}: the guard sets it" not in words
     } == {}
 
 
 def test_a_deterministic_llama_server_is_told_nothing_of_its_prompt_cache() -> None:
     command = ("llama-server", "--cache-prompt")
     assert commands.select_program(model("llama.cpp", command=command)) is LLAMA
-    with pytest.raises(ValueError, match="must not hold --cache-prompt: the guard sets it"):
+    with pytest.raises(ValueError, match="must not contain --cache-prompt: the guard sets it"):
         commands.select_program(model("llama.cpp", command=command, deterministic=True))
 
 

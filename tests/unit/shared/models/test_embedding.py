@@ -275,10 +275,10 @@ def test_a_table_for_questions_is_used_for_them_alone(small: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"no table", "query.safetensors holds no table"),
-        (save({"other": np.ones((2, 3), np.float32)}), "query.safetensors holds no table"),
+        (b"no table", "query.safetensors does not contain a table"),
+        (save({"other": np.ones((2, 3), np.float32)}), "query.safetensors does not contain a table"),
         (save({"embeddings": np.ones((5, 2), np.float32)}), "5 tokens of 2 numbers and 3 tokens of 2"),
-        (save({"embeddings": np.full((2, 2), np.nan, np.float32)}), "NaN or infinity"),
+        (save({"embeddings": np.full((2, 2), np.nan, np.float32)}), "table of finite token vectors"),
     ],
 )
 def test_a_table_for_questions_that_cannot_be_used_is_refused(small: Path, content: bytes, said: str) -> None:

@@ -239,7 +239,7 @@ async def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
 @pytest.mark.parametrize("body", [b"<html>", b'{"models": 3}', b'{"models": [{"size": 1}]}'])
 async def test_an_address_of_something_else_is_said(body: bytes) -> None:
     async with chat_server(lambda _: Reply(body=body)) as other, Ollama(f"{other.url}/", {}) as api:
-        with pytest.raises(OllamaFailed, match=f"{other.url}/api/ps does not answer as Ollama"):
+        with pytest.raises(OllamaFailed, match=f"{other.url}/api/ps does not answer like Ollama"):
             await api.list_resident()
 
 

@@ -381,7 +381,7 @@ def test_documents_that_almost_repeat_the_question_are_counted_beside_those_drop
 def test_a_sample_names_the_document_that_almost_repeats_its_question() -> None:
     kept = Decision(stage="duplicates", action="kept", detail={"document": "ab" * 32, "share": 14 / 15})
     said = describe_decision(kept, {"ab" * 32: "doc-7"})
-    assert said.startswith("Document doc-7 stood in the prompt although it almost repeats the question (0.933 of the")
+    assert said.startswith("Document doc-7 was in the prompt although it almost repeats the question (0.933 of the")
 
 
 # Ends of addresses.

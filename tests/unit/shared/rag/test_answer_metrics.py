@@ -571,11 +571,11 @@ def test_a_score_that_could_not_be_named_is_refused(scores: tuple[str, ...]) -> 
 
 
 def test_a_metric_without_a_value_says_why() -> None:
-    with pytest.raises(ValueError, match="says why it does not apply"):
+    with pytest.raises(ValueError, match="must say why it does not apply"):
         MetricScore()
-    with pytest.raises(ValueError, match="lies from 0 to 1"):
+    with pytest.raises(ValueError, match="must be from 0 to 1"):
         MetricScore(value=1.5)
-    with pytest.raises(ValueError, match="the bounds of a metric lie"):
+    with pytest.raises(ValueError, match="the bounds of a metric must be from 0 to 1"):
         MetricScore(failures={"unparsed": 1}, low=0.8, high=0.2)
     with pytest.raises(ValueError, match="a value, or a reason"):
         MetricScore(value=0.5, failures={"unparsed": 1})

@@ -81,7 +81,7 @@ def test_a_small_k_weighs_the_top_more() -> None:
 
 
 def test_a_negative_k_is_refused() -> None:
-    with pytest.raises(ValueError, match="`k` must not be negative, not -1"):
+    with pytest.raises(ValueError, match="`k` must not be negative, but is -1"):
         rrf([["a"]], k=-1)
 
 
@@ -164,8 +164,8 @@ def test_equal_sums_are_in_order_of_their_hashes() -> None:
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ([1.0], "2 lists need as many weights, not 1"),
-        ([1.0, -1.0], "a weight must not be negative, not -1.0"),
+        ([1.0], "2 lists need one weight each, but got 1"),
+        ([1.0, -1.0], "a weight must not be negative, but one is -1.0"),
         ([0.0, 0.0], "at least one list needs a weight above 0"),
         ([1.0, math.nan], "`weight` must be a finite number, not nan"),
     ],
@@ -568,6 +568,6 @@ def test_a_name_says_how_deep_it_looks(name: str, depth: int | None) -> None:
 
 @pytest.mark.parametrize("name", ["ndcg@10", "nDCG", "Recall@0", "Recall", "Bleu@4", "MAP@", "nDCG@10 "])
 def test_an_unknown_measure_is_refused_in_words(name: str) -> None:
-    with pytest.raises(Invalid, match="no measure") as refused:
+    with pytest.raises(Invalid, match="unknown measure") as refused:
         metrics.get_cutoff(name)
     assert "nDCG@10" in str(refused.value.hint)

@@ -420,7 +420,7 @@ def test_what_is_no_regular_expression_is_refused_in_words(gold: str) -> None:
 
 
 def test_an_unknown_grader_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(LookupError, match="there is no grader 'fuzzy'; there are: math, math-dataset, last-number"):
+    with pytest.raises(LookupError, match="unknown grader 'fuzzy'; choose one of math, math-dataset, last-number"):
         get_grader("fuzzy")
 
 

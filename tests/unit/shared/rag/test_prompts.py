@@ -15,7 +15,7 @@ from shared.rag.prompts import (
     detect_language,
     list_labels,
     list_template_ids,
-    localised,
+    localise,
     make_template_reference,
     parse_critique,
     parse_rating,
@@ -161,9 +161,9 @@ def test_the_script_tells_the_language(question: str, expected: str) -> None:
 
 
 def test_a_chinese_question_takes_the_chinese_template_where_there_is_one() -> None:
-    assert localised("cot", CHINESE) == "cot-zh"
-    assert localised("cot", "What is 2 plus 3?") == "cot"
-    assert localised("no-such", CHINESE) == "no-such"
+    assert localise("cot", CHINESE) == "cot-zh"
+    assert localise("cot", "What is 2 plus 3?") == "cot"
+    assert localise("no-such", CHINESE) == "no-such"
 
 
 def test_chinese_templates_take_the_slots_of_the_english_ones() -> None:

@@ -128,21 +128,19 @@ def test_a_search_that_finds_nothing_misses_what_is_relevant() -> None:
 
 
 def test_a_relevant_document_that_was_found_but_not_shown_is_no_retrieval_miss() -> None:
-    assert classify_ending(SHOWN).reason.endswith(
-        "the best relevant document was ranked 2 and did not stand in the prompt"
-    )
-    assert classify_ending(replace(SHOWN, context=(GOOD,))).reason.endswith("a relevant document stood in the prompt")
+    assert classify_ending(SHOWN).reason.endswith("the best relevant document was ranked 2 and was not in the prompt")
+    assert classify_ending(replace(SHOWN, context=(GOOD,))).reason.endswith("a relevant document was in the prompt")
     assert classify_ending(replace(SHOWN, relevant=None)).reason.endswith(
         "it is not known which documents are relevant"
     )
-    assert classify_ending(WRONG_ANSWER).reason.endswith("there was no document in the prompt")
+    assert classify_ending(WRONG_ANSWER).reason.endswith("the prompt had no documents")
 
 
 def test_a_missing_rating_counts_where_it_cost_a_document_its_place() -> None:
     displaced = replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.9)))
     assert classify_ending(displaced) == (
         Ending.JUDGE_FAILURE,
-        f"document {UNRATED[:12]} would have stood in the prompt, unscored: unparsed",
+        f"document {UNRATED[:12]} would have been in the prompt, unscored: unparsed",
     )
 
 
@@ -152,7 +150,7 @@ def test_a_missing_rating_far_down_the_list_decides_nothing() -> None:
 
 def test_a_document_that_is_shown_without_a_rating_is_a_judge_failure() -> None:
     shown = replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.1)), context=(OTHER, GOOD, UNRATED))
-    assert "stands in the prompt, unscored: unparsed" in classify_ending(shown).reason
+    assert "is in the prompt, unscored: unparsed" in classify_ending(shown).reason
 
 
 def test_without_fused_scores_the_best_rank_of_any_list_says_what_would_have_been_shown() -> None:

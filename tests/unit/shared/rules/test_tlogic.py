@@ -202,7 +202,7 @@ def test_walks_go_back_in_time_and_return_without_retracing(length: int) -> None
         for one, other in pairwise(path):
             assert edges.object[one] == edges.subject[other]
             assert edges.rank[one] >= edges.rank[other]
-        assert all(other != edges.turned(np.array([one]))[0] for one, other in pairwise(path))
+        assert all(other != edges.reverse(np.array([one]))[0] for one, other in pairwise(path))
 
 
 @pytest.mark.parametrize("draw", [draw_recent, draw_uniformly])
@@ -211,7 +211,7 @@ def test_steps_are_drawn_as_the_transition_says(draw: object) -> None:
     walks = walk(edges, np.array([0]), 1, 4000, draw, np.random.default_rng(0))  # type: ignore[arg-type]
     weights = np.exp([-1, -2, -4]) if draw is draw_recent else np.ones(3)
     for place, share in zip((1, 2, 3), weights / weights.sum(), strict=True):
-        drawn = np.mean(walks[:, 1] == edges.turned(np.array([place]))[0])
+        drawn = np.mean(walks[:, 1] == edges.reverse(np.array([place]))[0])
         assert abs(drawn - share) < 4.5 * (share * (1 - share) / 4000) ** 0.5
 
 
@@ -349,13 +349,13 @@ def test_a_sentence_shows_names_with_blanks_and_its_time_first() -> None:
 @given(st.dates())
 def test_a_date_is_its_day_and_comes_back(date: object) -> None:
     unit, number = graph.parse(str(date))
-    assert (unit, graph.written(number, unit)) == ("day", str(date))
+    assert (unit, graph.format_time(number, unit)) == ("day", str(date))
 
 
 @given(st.integers(-(10**18) + 1, 10**18 - 1))
 def test_a_whole_number_is_its_own_step(step: int) -> None:
     assert graph.parse(str(step)) == ("step", step)
-    assert graph.written(step, "step") == str(step)
+    assert graph.format_time(step, "step") == str(step)
 
 
 def test_days_after_one_another_are_steps_after_one_another() -> None:
