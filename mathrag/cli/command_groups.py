@@ -36,9 +36,12 @@ def _dry(value: bool) -> None:
 
 PRINT_CURL = typer.Option(
     "--print-curl", callback=_curl, is_eager=True, expose_value=False,
-    help="Print the request as a curl command; send nothing.",
+    help="Print the request as a curl command; send nothing.", rich_help_panel="Output",
 )  # fmt: skip
-DRY_RUN = typer.Option("--dry-run", callback=_dry, expose_value=False, help="Print the request as JSON; send nothing.")
+DRY_RUN = typer.Option(
+    "--dry-run", callback=_dry, expose_value=False, help="Print the request as JSON; send nothing.",
+    rich_help_panel="Output",
+)  # fmt: skip
 
 
 @cache
@@ -109,10 +112,12 @@ class CommandEntry(NamedTuple):
     """Requirement that brings the command: the client, or the server, with an extra if its module needs one."""
     module: str = ""
     """Module of `mathrag.cli`, or of `mathrag_gate.cli`, that has the command; "" if it is called as the command is."""
+    panel: str = ""
+    """Heading under which the help of `mathrag` lists the command."""
 
     def make_placeholder(self) -> TyperCommand:
         """Return a placeholder with name and help for the list of commands."""
-        return PlainCommand(name=self.name, help=self.help)
+        return PlainCommand(name=self.name, help=self.help, rich_help_panel=self.panel or None)
 
     def load(self) -> Any:
         """Import and return the command, or a stand-in that says what to install."""

@@ -20,9 +20,11 @@ QUOTED = 4
 """Number of further invalid lines that the error of an upload quotes."""
 MAX_CHARACTERS = 300
 """Characters of a long text that are printed."""
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel="Output")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Data directory of the stack (default: .mathrag).")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
 def print_json(value: Any) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from mathrag.cli.placeholders import set_placeholder
+
 WHOLE = re.compile(r"-?[0-9]{1,9}")
 
 
@@ -41,13 +43,14 @@ def _is_plain(value: str, limits: Any) -> bool:
 
 
 class ReadyParameters:
-    """Mix-in for command classes that gives every parameter a `ReadyValues` converter."""
+    """Mix-in for command classes that gives every parameter a `ReadyValues` converter and a placeholder."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return all parameters, `--help` included."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if "get_runtime_param" not in vars(parameter):
+                set_placeholder(parameter)
                 ready = ReadyValues(parameter.get_runtime_param)
                 parameter.get_runtime_param = lambda ready=ready: ready
         return parameters
