@@ -70,8 +70,8 @@ def _check_confidence(confidence: float) -> None:
 # distinct shares, so the tables stay small for any number of items.
 
 Graded = Mapping[tuple[int, int], int]
-"""Number of items by (correct answers, graded answers), without ungraded items. For a score the first
-is the sum of the answers' values, in whole parts of a unit."""
+"""Number of items by (correct answers, graded answers), without ungraded items. For a score, the first
+is the sum of the answers' values, as a whole number of units."""
 Values = Mapping[Fraction, int]
 """Number of items by value, as exact fractions."""
 Table = Mapping[tuple[Fraction, Fraction], int]

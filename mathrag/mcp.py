@@ -181,7 +181,7 @@ class ServedTool(NamedTuple):
     schema: Schema
     run: Callable[[Server, Json], Awaitable[Any]]
     changes: bool
-    """A call stores nothing."""
+    """A call stores something on the server."""
 
 
 async def enhanced_search(server: Server, given: Json) -> Any:
@@ -254,7 +254,7 @@ TOOLS = (
         make_schema(CorpusArguments), corpus_create, changes=True,
     ),
     ServedTool(
-        "job-submit", "Start a job in which a pipeline answers every question of a dataset. Returns at once; follow it with job-status.",
+        "job-submit", "Let a pipeline answer every question of a dataset. Returns at once; follow it with job-status.",
         make_schema(SubmitArguments), job_submit, changes=True,
     ),
     ServedTool(

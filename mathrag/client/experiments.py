@@ -9,7 +9,7 @@ ENDED = ("completed", "failed", "cancelled", "purged")
 
 
 def at(reference: str) -> str:
-    """Return the path of an experiment, named by its name, its id, or the first characters of the id."""
+    """Return the path of an experiment, which is given by its name, its id, or the first characters of the id."""
     return f"{PATH}/{segment(reference)}"
 
 
@@ -40,15 +40,15 @@ def pilot(
     models: Mapping[str, str] | None = None,
     key: str | None = None,
 ) -> Request[Json]:
-    """Answer some questions of a dataset by several pipelines; the report of this experiment recommends one of them.
+    """Try several pipelines on a few questions of a dataset; the report of this experiment recommends one of them.
 
     Args:
-        dataset: the questions; those that are not drawn are stored as another dataset, named in `rest`.
-        corpus: what the pipelines search.
+        dataset: the questions; those that are not drawn become another dataset, which `rest` in the answer names.
+        corpus: the corpus to search.
         name: name of the experiment and of the dataset of the drawn questions; None: `pilot-DATASET`.
         questions: number of questions to draw, 20 to 1000.
-        seed: seed of the draw.
-        variants: what to try, as in an experiment; by default the candidates that this installation can run.
+        seed: random seed.
+        variants: the variants to try, as in an experiment; by default all candidates that this installation can run.
         params: parameters of every job that reads them.
         models: model names by role.
         key: idempotency key; the same key returns the same experiment, None submits a new one.
@@ -66,12 +66,12 @@ def list_experiments() -> Request[Page[Json]]:
 
 
 def get(experiment: str) -> Request[Json]:
-    """Fetch an experiment as it is now, with every cell."""
+    """Fetch an experiment with the state of every cell."""
     return Request(path=at(experiment))
 
 
 def report(experiment: str, *, measure: str | None = None) -> Request[Json]:
-    """Show a row for each cell, and the comparisons of cells."""
+    """Fetch the report: a row for each cell, and the comparisons of cells."""
     return Request(path=f"{at(experiment)}/report", query={"measure": measure})
 
 

@@ -6,7 +6,7 @@ from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
 
 PATH = "/v1/labels/sets"
 BLIND = {True: None, False: False}
-"""Value of the query's field `blind`; blind is the default."""
+"""Value of the query field `blind`; the default is blind."""
 
 
 def at(name: str) -> str:
@@ -61,7 +61,7 @@ def export(name: str) -> Request[bytes]:
 
 
 def agreement(name: str, *, seed: int = 0, blind: bool = True) -> Request[Json]:
-    """Measure how labellers agree with each other and with the judge or grader, with intervals; correct a metric's
+    """Measure how labellers agree with each other and with the judge or grader, with intervals, and correct a metric's
     mean.
     """
     return Request(path=f"{at(name)}/agreement", query={"seed": seed, "blind": BLIND[blind]}, timeout_s=INDEXED_S)
