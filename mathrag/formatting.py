@@ -21,7 +21,7 @@ def format_accuracy(figure: Any) -> str:
 
 
 def format_counted(figure: Any) -> str:
-    """Return the counts of an accuracy: "305 of 500", or "mean of 40 items, 80 answers" for several answers per item."""
+    """Return the counts of an accuracy: "305 of 500", or "mean of 40 items, 80 answers" if items have several."""
     items, answers = figure.get("items", figure["graded"]), figure["graded"]  # older servers do not count items
     if items == answers:
         return f"{figure['correct']} of {answers}"

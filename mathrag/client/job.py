@@ -141,7 +141,7 @@ class LocalGrades(msgspec.Struct, frozen=True, kw_only=True):
     """The function's grades of a job's answers."""
 
     accuracy: Interval
-    """Mean over items with its 95 % interval: Wilson's if all verdicts are right or wrong, otherwise the bootstrap's."""
+    """Mean over items with its 95 % interval: Wilson's if all verdicts are right or wrong, otherwise by bootstrap."""
     items: int
     """Number of items with a verdict; the interval is over items, because repeats are not independent."""
     verdicts: tuple[Verdict, ...]
@@ -378,7 +378,7 @@ class Job(JobHandle[Connection]):
         return lines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
 
     def save_results(self, file: str | Path, *, format: RowFormat | None = None) -> None:  # noqa: A002
-        """Write the results to a file in `format`, by default that of its suffix, or Parquet; an error leaves no file."""
+        """Write the results to a file in `format` (default: by its suffix, or Parquet); an error leaves no file."""
         request = jobs.results_for(self.id, Path(file), format)
         self._client.save(request, Path(file), retries=self._client.retries)
 
@@ -490,7 +490,7 @@ class AsyncJob(JobHandle[AsyncConnection]):
         return alines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
 
     async def save_results(self, file: str | Path, *, format: RowFormat | None = None) -> None:  # noqa: A002
-        """Write the results to a file in `format`, by default that of its suffix, or Parquet; an error leaves no file."""
+        """Write the results to a file in `format` (default: by its suffix, or Parquet); an error leaves no file."""
         request = jobs.results_for(self.id, Path(file), format)
         await self._client.save(request, Path(file), retries=self._client.retries)
 
