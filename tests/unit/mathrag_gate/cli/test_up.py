@@ -467,7 +467,7 @@ def list_groups(built: Stack) -> list[list[str]]:
     found: list[list[str]] = []
     for row in built.table():
         if isinstance(row, Child):
-            if row.beside:
+            if row.starts_with_previous:
                 found[-1].append(row.name)
             else:
                 found.append([row.name])

@@ -110,7 +110,7 @@ async def test_a_supervisor_that_did_not_run_itself_blames_nobody_for_that_time(
         await until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
         effort = process.Effort(child.pid, Time(now=lambda: seconds))
         seconds = 3600.0
-        effort.look()
+        effort.measure()
         assert effort.idle_s <= process.LONGEST_LOOK_S
 
 
