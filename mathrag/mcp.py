@@ -170,7 +170,11 @@ class Server(NamedTuple):
         Raises:
             Failed: no corpus is named, and there are several or none.
         """
-        return named or self.corpus or texts.only(await self.client.send(texts.list_corpora().limited(5)))
+        return (
+            named
+            or self.corpus
+            or texts.require_only_corpus(await self.client.send(texts.list_corpora().with_limit(5)))
+        )
 
 
 class ServedTool(NamedTuple):

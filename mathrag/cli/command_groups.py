@@ -125,11 +125,11 @@ class CommandEntry(NamedTuple):
         try:
             found = getattr(import_module(f"{package}.cli.{self.module or self.name}"), self.name)
         except ModuleNotFoundError as missing:
-            from mathrag.cli.output import is_not_installed, stand_in
+            from mathrag.cli.output import is_not_installed, make_stand_in
 
             if not is_not_installed(missing):
                 raise
-            return _build(stand_in(self.name, self.help, missing, self.needs, self.cls))
+            return _build(make_stand_in(self.name, self.help, missing, self.needs, self.cls))
         if not isinstance(found, typer.Typer):
             return _build(CommandInfo(name=self.name, callback=found, cls=self.cls))
         commands: dict[str, Any] = {}

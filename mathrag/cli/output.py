@@ -323,7 +323,7 @@ def split_pair(text: str, option: str) -> tuple[str, str]:
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-def stand_in(name: str, help_line: str, missing: ModuleNotFoundError, needs: str, cls: type[Any]) -> CommandInfo:
+def make_stand_in(name: str, help_line: str, missing: ModuleNotFoundError, needs: str, cls: type[Any]) -> CommandInfo:
     """Return a command that accepts every argument and fails with `missing` and the command that installs `needs`."""
     from rich.markup import escape
 

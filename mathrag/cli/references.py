@@ -19,7 +19,7 @@ def _complete_jobs(incomplete: str) -> list[tuple[str, str]]:
     """Return completions: ids and names of the newest jobs, with their pipelines and states."""
     try:
         with Client(timeout_s=OFFERED_S) as client:
-            found = client.send(jobs.list_jobs().limited(100))["data"]
+            found = client.send(jobs.list_jobs().with_limit(100))["data"]
     except Exception:  # noqa: BLE001 - an error message would garble the line that is being typed
         return []
     complete = {job[key]: f"{job['pipeline']}, {job['state']}" for job in found for key in ("name", "id")}

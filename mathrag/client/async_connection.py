@@ -93,7 +93,7 @@ class AsyncConnection:
                 yield entry
             if page["next_cursor"] is None:
                 return
-            request = request.after(page["next_cursor"])
+            request = request.with_cursor(page["next_cursor"])
 
     async def stream(self, request: Request[bytes], *, retries: int = 0) -> AsyncIterator[bytes]:
         """Yield the bytes of the answer as they arrive; after the first byte, nothing is retried."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import msgspec
 
 from mathrag.client import address
-from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
+from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, make_failed
 from mathrag.client.request import MOST_OF_A_PAGE, Page, Request, T
 from mathrag.errors import MathragError
 
@@ -265,16 +265,18 @@ def read_problem(reply: Reply) -> Failed:
     if 300 <= reply.status < 400:
         to = reply.headers.get("location", "nowhere")
         message = f"{reply.url} redirects to {to}; the client does not send the API key there"
-        found = of_status(reply.status, "redirected", message, hint="give the client the address of the service itself")
+        found = make_failed(
+            reply.status, "redirected", message, hint="give the client the address of the service itself"
+        )
     else:
         try:
             problem = msgspec.json.decode(reply.content, type=_Problem)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            found = of_status(
+            found = make_failed(
                 reply.status, "internal", f"{reply.url} answered with status {reply.status}", hint=NOT_OURS
             )
         else:
-            found = of_status(reply.status, problem.type.removeprefix(PREFIX), problem.detail, problem.hint)
+            found = make_failed(reply.status, problem.type.removeprefix(PREFIX), problem.detail, problem.hint)
             found.field = problem.field if isinstance(problem.field, str) else None
             found.line = problem.line if isinstance(problem.line, int) else None
             found.others = tuple(map(str, problem.others)) if isinstance(problem.others, list) else ()
@@ -369,11 +371,11 @@ class Connection:
             yield from page["data"]
             if page["next_cursor"] is None:
                 return
-            request = request.after(page["next_cursor"])
+            request = request.with_cursor(page["next_cursor"])
 
     def first(self, request: Request[Page[T]], count: int) -> list[T]:
         """Return the first `count` entries of a paged list."""
-        return list(islice(self.all(request.limited(min(count, MOST_OF_A_PAGE))), count))
+        return list(islice(self.all(request.with_limit(min(count, MOST_OF_A_PAGE))), count))
 
     def stream(self, request: Request[bytes], *, retries: int = 0) -> Iterator[bytes]:
         """Yield the bytes of the answer as they arrive; after the first byte, nothing is retried."""

@@ -154,7 +154,7 @@ STATUSES: dict[int, type[Failed]] = {
 """Exceptions by status, for kinds that only later releases know and for answers of proxies."""
 
 
-def of_status(status: int, kind: str, message: str, hint: str | None = None) -> Failed:
+def make_failed(status: int, kind: str, message: str, hint: str | None = None) -> Failed:
     """Return the exception for an answer with this status and this kind of problem."""
     found = KINDS.get(kind) or STATUSES.get(status, Failed)
     failed = found(kind, message, hint)

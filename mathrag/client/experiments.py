@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from mathrag.client.request import Json, Page, Request, once, segment
+from mathrag.client.request import Json, Page, Request, make_idempotency_header, segment
 
 PATH = "/v1/experiments"
 ENDED = ("completed", "failed", "cancelled", "purged")
 
 
-def at(reference: str) -> str:
+def make_path(reference: str) -> str:
     """Return the path of an experiment, which is given by its name, its id, or the first characters of the id."""
     return f"{PATH}/{segment(reference)}"
 
@@ -25,7 +25,7 @@ def submit(document: Mapping[str, object], *, key: str | None = None) -> Request
         document: the fields of a YAML file for `mathrag experiment run` (docs/how-to/experiments.md).
         key: idempotency key; the same key returns the same experiment, None submits a new one.
     """
-    return Request(method="POST", path=PATH, body=document, headers=once(key))
+    return Request(method="POST", path=PATH, body=document, headers=make_idempotency_header(key))
 
 
 def pilot(
@@ -57,7 +57,7 @@ def pilot(
         "dataset": dataset, "corpus": corpus, "name": name, "questions": questions, "seed": seed,
         "variants": [*variants], "params": params or {}, "models": models or {},
     }  # fmt: skip
-    return Request(method="POST", path=f"{PATH}/pilot", body=body, headers=once(key))
+    return Request(method="POST", path=f"{PATH}/pilot", body=body, headers=make_idempotency_header(key))
 
 
 def list_experiments() -> Request[Page[Json]]:
@@ -67,19 +67,19 @@ def list_experiments() -> Request[Page[Json]]:
 
 def get(experiment: str) -> Request[Json]:
     """Fetch an experiment with the state of every cell."""
-    return Request(path=at(experiment))
+    return Request(path=make_path(experiment))
 
 
 def report(experiment: str, *, measure: str | None = None) -> Request[Json]:
     """Fetch the report: a row for each cell, and the comparisons of cells."""
-    return Request(path=f"{at(experiment)}/report", query={"measure": measure})
+    return Request(path=f"{make_path(experiment)}/report", query={"measure": measure})
 
 
 def cancel(experiment: str) -> Request[Json]:
     """Cancel all jobs of an experiment that have not ended."""
-    return Request(method="POST", path=f"{at(experiment)}/cancel", is_idempotent=True)
+    return Request(method="POST", path=f"{make_path(experiment)}/cancel", is_idempotent=True)
 
 
 def resume(experiment: str) -> Request[Json]:
     """Resume the paused jobs of an experiment, and submit the missing ones."""
-    return Request(method="POST", path=f"{at(experiment)}/resume", is_idempotent=True)
+    return Request(method="POST", path=f"{make_path(experiment)}/resume", is_idempotent=True)

@@ -12,7 +12,6 @@ from mathrag.client.request import (
     Request,
     SampleFilters,
     Value,
-    once,
     segment,
     without_none,
 )
@@ -37,14 +36,14 @@ class HasId(Protocol):
         ...
 
 
-def at(reference: str) -> str:
+def make_path(reference: str) -> str:
     """Return the path of a job, which is given by its id, the first characters of its id, or its name."""
     return f"{PATH}/{segment(reference)}"
 
 
 def submit(body: Json, key: str | None = None) -> Request[Job]:
     """Submit a job; a repeated request with the same key returns the same job."""
-    return Request(method="POST", path=PATH, body=body, headers=once(key))
+    return Request(method="POST", path=PATH, body=body, headers=make_idempotency_header(key))
 
 
 def import_answers(lines: Iterable[bytes], name: str, dataset: str, **options: Value | None) -> Request[Job]:
@@ -60,7 +59,7 @@ def list_jobs(**filters: Unpack[JobFilters]) -> Request[Page[Job]]:
 
 def get(job: str) -> Request[Job]:
     """Fetch the current state of a job by its id, the first characters of its id, or its name."""
-    return Request(path=at(job))
+    return Request(path=make_path(job))
 
 
 def change(
@@ -68,27 +67,27 @@ def change(
 ) -> Request[Job]:
     """Change a job's name, rank or metadata in any state; omitted fields are kept."""
     body = without_none({"name": name, "rank": rank, "metadata": None if metadata is None else dict(metadata)})
-    return Request(method="PATCH", path=at(job), body=body, headers={"If-Match": "*"}, is_idempotent=True)
+    return Request(method="PATCH", path=make_path(job), body=body, headers={"If-Match": "*"}, is_idempotent=True)
 
 
 def cancel(job: str) -> Request[Job]:
     """Cancel a job: none of its remaining calls start."""
-    return Request(method="POST", path=f"{at(job)}/cancel", is_idempotent=True)
+    return Request(method="POST", path=f"{make_path(job)}/cancel", is_idempotent=True)
 
 
 def pause(job: str) -> Request[Job]:
     """Pause a job: no new calls start until you resume it."""
-    return Request(method="POST", path=f"{at(job)}/pause", is_idempotent=True)
+    return Request(method="POST", path=f"{make_path(job)}/pause", is_idempotent=True)
 
 
 def resume(job: str) -> Request[Job]:
     """Resume a paused job."""
-    return Request(method="POST", path=f"{at(job)}/resume", is_idempotent=True)
+    return Request(method="POST", path=f"{make_path(job)}/resume", is_idempotent=True)
 
 
 def requeue(job: str, *, key: str | None = None) -> Request[Job]:
     """Submit an ended job again as a new job, which reuses the completed calls."""
-    return Request(method="POST", path=f"{at(job)}/requeue", headers=once(key))
+    return Request(method="POST", path=f"{make_path(job)}/requeue", headers=make_idempotency_header(key))
 
 
 def measure(
@@ -113,43 +112,45 @@ def measure(
     nested = dict(params or {})
     nested["metrics"] = {**cast("Mapping[str, object]", nested.get("metrics", {})), "names": list(metrics)}
     body = without_none({"name": name, "params": nested, "models": dict(models or {})})
-    return Request(method="POST", path=f"{at(reference_of(job))}/measure", body=body, headers=once(key))
+    return Request(
+        method="POST", path=f"{make_path(reference_of(job))}/measure", body=body, headers=make_idempotency_header(key)
+    )
 
 
 def events(job: str, last: str | None) -> Request[bytes]:
     """Open the stream of the job's changes after the event `last`."""
     headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
-    return Request(path=f"{at(job)}/events", headers=headers)
+    return Request(path=f"{make_path(job)}/events", headers=headers)
 
 
 def report(job: str) -> Request[Json]:
     """Fetch the report: accuracy with its interval, failures and cost."""
-    return Request(path=f"{at(job)}/report")
+    return Request(path=f"{make_path(job)}/report")
 
 
 def audit(job: str) -> Request[Json]:
     """Check a job's rows against the invariants."""
-    return Request(path=f"{at(job)}/audit")
+    return Request(path=f"{make_path(job)}/audit")
 
 
 def plan(job: str) -> Request[Json]:
     """Fetch the plan of a job: devices and times of the remaining calls."""
-    return Request(path=f"{at(job)}/plan")
+    return Request(path=f"{make_path(job)}/plan")
 
 
 def calibration(job: str, *, trust: float = TRUST, judged_by: str | None = None) -> Request[Json]:
     """Calibrate crag's thresholds on a job whose lists have gold documents, or labels by the judge of another job."""
-    return Request(path=f"{at(job)}/calibration", query={"trust": trust, "judged_by": judged_by})
+    return Request(path=f"{make_path(job)}/calibration", query={"trust": trust, "judged_by": judged_by})
 
 
 def samples(job: str, **filters: Unpack[SampleFilters]) -> Request[Page[Json]]:
     """List all samples in dataset order, in any state."""
-    return Request(path=f"{at(job)}/samples", query=cast("Mapping[str, Value | None]", filters))
+    return Request(path=f"{make_path(job)}/samples", query=cast("Mapping[str, Value | None]", filters))
 
 
 def sample(job: str, index: int, *, repeat: int = 0, prompts: bool = False) -> Request[Json]:
     """Fetch a sample with all its calls; `prompts` adds the prompts of models."""
-    return Request(path=f"{at(job)}/samples/{index}", query={"repeat": repeat, "prompts": prompts or None})
+    return Request(path=f"{make_path(job)}/samples/{index}", query={"repeat": repeat, "prompts": prompts or None})
 
 
 def note(
@@ -157,7 +158,7 @@ def note(
     repeat: int = 0,
 ) -> Request[list[Json]]:  # fmt: skip
     """Change your thumb or note on a sample; omitted fields are kept, `none` or an empty note removes them."""
-    body, path = without_none({"thumb": thumb, "note": note}), f"{at(job)}/samples/{index}/note"
+    body, path = without_none({"thumb": thumb, "note": note}), f"{make_path(job)}/samples/{index}/note"
     return Request(method="PATCH", path=path, query={"repeat": repeat}, body=body, is_idempotent=True)
 
 
@@ -189,7 +190,7 @@ def provenance(job: str) -> Request[bytes]:
 
 def file(job: str, name: str = "", **query: Value | None) -> Request[bytes]:
     """Download the job itself, or its `report`, `results`, `provenance` or `audit`, as bytes."""
-    return Request(path=f"{at(job)}/{name}" if name else at(job), query=query)
+    return Request(path=f"{make_path(job)}/{name}" if name else make_path(job), query=query)
 
 
 def compare(

@@ -152,25 +152,25 @@ def is_async(group: Group[Any]) -> bool:
 
 def entries_of(client: "Connection", request: Request[Any], entry: type[A]) -> Iterator[A]:
     """Yield every entry of a list, and fetch page after page."""
-    request = request.limited(MOST_OF_A_PAGE)
+    request = request.with_limit(MOST_OF_A_PAGE)
     while True:
         page = client.read(request, Page[entry])  # type: ignore[valid-type]
         yield from page.data
         if page.next_cursor is None:
             return
-        request = request.after(page.next_cursor)
+        request = request.with_cursor(page.next_cursor)
 
 
 async def aentries_of(client: "AsyncConnection", request: Request[Any], entry: type[A]) -> AsyncIterator[A]:
     """Yield every entry of a list, like `entries_of`."""
-    request = request.limited(MOST_OF_A_PAGE)
+    request = request.with_limit(MOST_OF_A_PAGE)
     while True:
         page = await client.read(request, Page[entry])  # type: ignore[valid-type]
         for each in page.data:
             yield each
         if page.next_cursor is None:
             return
-        request = request.after(page.next_cursor)
+        request = request.with_cursor(page.next_cursor)
 
 
 def lines_of(client: "Connection", request: Request[Any], line: type[A]) -> Iterator[A]:

@@ -81,11 +81,11 @@ class Request(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             return found | {"content": msgspec.json.encode(body), "headers": JSON | found["headers"]}
         return found
 
-    def limited(self, limit: int) -> "Request[T]":
+    def with_limit(self, limit: int) -> "Request[T]":
         """Return the request for pages of at most `limit` entries."""
         return msgspec.structs.replace(self, query={"limit": limit, **self.query})
 
-    def after(self, cursor: str) -> "Request[T]":
+    def with_cursor(self, cursor: str) -> "Request[T]":
         """Return the request for the page at this cursor."""
         return msgspec.structs.replace(self, query={**self.query, "cursor": cursor})
 
@@ -100,7 +100,7 @@ def without_none(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def once(key: str | None) -> dict[str, str]:
+def make_idempotency_header(key: str | None) -> dict[str, str]:
     """Return the idempotency header, which makes repetitions of the request harmless; without a key, create one."""
     return {IDEMPOTENCY_KEY: key or str(uuid4())}
 

@@ -10,7 +10,7 @@ CONTENT = {"content-type": "application/octet-stream"}
 """Format of an import; by default, the server detects it from the first line."""
 
 
-def at(name: str) -> str:
+def make_path(name: str) -> str:
     """Return the path of a rule bank."""
     return f"{PATH}/{segment(name)}"
 
@@ -35,12 +35,12 @@ def list_rule_banks() -> Request[Page[Json]]:
 
 def get(name: str) -> Request[Json]:
     """Fetch the state, limits and hash of a bank, and the relations that its rules predict."""
-    return Request(path=at(name))
+    return Request(path=make_path(name))
 
 
 def delete(name: str) -> Request[Json]:
     """Delete a bank with its rules."""
-    return Request(method="DELETE", path=at(name))
+    return Request(method="DELETE", path=make_path(name))
 
 
 def list_rules(
@@ -54,7 +54,7 @@ def list_rules(
     """List the rules of a bank, filtered by head relation, smallest confidence and smallest support."""
     filters = {"head": head, "min_confidence": min_confidence, "min_support": min_support}
     # The server's own default is not sent.
-    return Request(path=f"{at(name)}/rules", query={**filters, "order": None if order == "bank" else order})
+    return Request(path=f"{make_path(name)}/rules", query={**filters, "order": None if order == "bank" else order})
 
 
 def import_bank(
@@ -72,4 +72,4 @@ def import_bank(
 
 def export_bank(name: str, *, format: Literal["json", "amie"] = "json") -> Request[bytes]:  # noqa: A002
     """Download all rules of a bank as JSON lines or in AMIE's columns."""
-    return Request(path=f"{at(name)}/export", query={"format": format}, timeout_s=INDEXED_S)
+    return Request(path=f"{make_path(name)}/export", query={"format": format}, timeout_s=INDEXED_S)

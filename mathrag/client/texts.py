@@ -68,7 +68,7 @@ def delete_orphans() -> Request[Json]:
     return Request(method="DELETE", path="/v1/indexes/orphans", timeout_s=INDEXED_S)
 
 
-def only(corpora: Page[Json]) -> str:
+def require_only_corpus(corpora: Page[Json]) -> str:
     """Return the name of the only corpus on a page.
 
     Raises:

@@ -28,7 +28,7 @@ from mathrag_gate.cli import stack
 from mathrag_gate.cli.report import compare_with_first, fetch_jobs, fetch_relevant
 from mathrag_gate.cli.up import CONFIGURATION, DATA, own_stack
 from mathrag_gate.demo import sentences
-from mathrag_gate.demo.world import build, read, useful, write
+from mathrag_gate.demo.world import build, is_useful, read, write
 from mathrag_gate.stack import control
 from shared.params import QUALITY_ALONE
 from shared.pipelines import registry
@@ -194,7 +194,7 @@ def _upload_world(client: Client, setting: str, seed: int, folder: Path, questio
     corpus = client.send(texts.upload("corpora", Sources(paths.corpus_lines(folder / "corpus.jsonl")), setting))
     rows = islice(paths.dataset_lines(folder / "dataset.jsonl"), questions)
     dataset = client.send(texts.upload("datasets", Sources(rows), setting))
-    misleading = sum(not useful(document.kind) for document in written.documents)
+    misleading = sum(not is_useful(document.kind) for document in written.documents)
     return sentences.World(dataset["items"], corpus["documents"], misleading)
 
 

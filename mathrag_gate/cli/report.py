@@ -214,10 +214,10 @@ def fetch_relevant(client: Client, folders: Sequence[FetchedJob]) -> dict[str, d
 def _match_relevant(client: Client, dataset: str, corpus: str) -> dict[int, list[str]]:
     """Return the hashes of the documents that the items of a dataset name; grade 0 means not relevant."""
     hashes: defaultdict[str, list[str]] = defaultdict(list)
-    for document in client.all(texts.documents(corpus).limited(MOST_OF_A_PAGE)):
+    for document in client.all(texts.documents(corpus).with_limit(MOST_OF_A_PAGE)):
         hashes[document["id"]].append(document["hash"])
     relevant = {}
-    for item in client.all(texts.items(dataset).limited(MOST_OF_A_PAGE)):
+    for item in client.all(texts.items(dataset).with_limit(MOST_OF_A_PAGE)):
         graded = {name for name, grade in (item["gold_documents"] or {}).items() if grade > 0}
         if graded:
             relevant[item["index"]] = sorted({hash_ for name in graded for hash_ in hashes.get(name, ())})

@@ -81,8 +81,8 @@ def gate(reports: Mapping[str, Json]) -> str:
     threshold = next(iter(reports.values()))["gate"]["tau"]
     explanation = (
         "mathrag-gate first scores some documents twice: by rules, and by the judge. r is the correlation of both "
-        f"scores. If r is above the threshold of {threshold:g}, the rules agree with the judge. They then score all other "
-        "documents, which costs nothing. Otherwise the judge, a model that has to be loaded, scores all documents."
+        f"scores. If r is above the threshold of {threshold:g}, the rules agree with the judge. They then score all "
+        "other documents, which costs nothing. Otherwise the judge, a model that must be loaded, scores all documents."
     )
     return "\n".join([paragraph(explanation), *(paragraph(f"{name}: {decision(r)}") for name, r in reports.items())])
 

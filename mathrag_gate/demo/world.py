@@ -288,7 +288,7 @@ class OperatorQuestion(NamedTuple):
     question: str
     phrasing: str
 
-    def about(self, digits: Pair) -> str:
+    def ask_about(self, digits: Pair) -> str:
         """Ask the same question about other digits."""
         a, b = digits
         return self.phrasing.format(name=self.operator.name, a=a, b=b)
@@ -377,7 +377,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("`levels`: at least one weight must be above 0")
         if self.items > self.operators * self.most_items:
             raise ValueError(
-                f"`items`: {self.operators} operators allow at most {self.operators * self.most_items}, not {self.items}"
+                f"`items` is {self.items}, but {self.operators} operators allow at most"
+                f" {self.operators * self.most_items}"
             )
 
     @property
@@ -404,7 +405,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Draw the wording of a document of this kind."""
         if self.agreement is None:
             return ENGLISH
-        sign = 1 if useful(kind) else -1
+        sign = 1 if is_useful(kind) else -1
         style: Style = "formal" if rng.random() < (1 + sign * self.agreement) / 2 else "plain"
         return WORDINGS[language, style]
 
@@ -414,7 +415,7 @@ def draw_kinds(rng: Random, weights: Weights, count: int = 1) -> list[Kind]:
     return rng.choices(KINDS, msgspec.structs.astuple(weights), k=count)
 
 
-def useful(kind: Kind) -> bool:
+def is_useful(kind: Kind) -> bool:
     """Return True if a document of this kind is enough to answer its operator's questions."""
     return GRADES[kind] >= GRADES["rule"]
 
@@ -493,12 +494,12 @@ def _write_about(
 
 
 def _take_pair(rng: Random, item: OperatorQuestion, free: list[Pair], *, near: bool) -> Pair:
-    """Take a free pair of digits; if `near`, the item's pair swapped or with one equal digit, otherwise a distant pair."""
+    """Take a free pair of digits; if `near`, the item's pair swapped or with one equal digit, otherwise with none."""
 
     def distance(pair: Pair) -> tuple[bool, int, float]:
         same = 2 * (pair == (item.b, item.a)) + (pair[0] == item.a) + (pair[1] == item.b)
         shared = len({item.a, item.b} & set(pair))
-        return near and has_same_words(item.question, item.about(pair)), -same if near else shared, rng.random()
+        return near and has_same_words(item.question, item.ask_about(pair)), -same if near else shared, rng.random()
 
     best = min(free, key=distance)
     free.remove(best)

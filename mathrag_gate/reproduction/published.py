@@ -236,7 +236,7 @@ def extract(text: str) -> tuple[str, str]:
         cut = "box cut at its first brace" if "{" in box[1] else ""
         return inside[-1], cut or (f"last of {len(inside)} numbers in the box" if len(inside) > 1 else "")
     found = NUMBER.findall(text)
-    return found[-1] if found else "", "last number of the text, as the box has none" if box else "no box"
+    return found[-1] if found else "", "last number of the text, because the box has none" if box else "no box"
 
 
 # The page. Its blocks are computed, so that a page with other text around them can be checked against the data.
@@ -347,7 +347,7 @@ def _write_verdicts(found: Published, samples: Samples) -> str:
         groups[unique_id, *answers, compared, *verdicts, why or "compared as strings"][_name(run.method)] += 1
     if not groups:
         return "No verdict changed."
-    head = ["item", "gold", "answer", "they compare", "authors", "here", "why they decide so", "answers"]
+    head = ["item", "gold", "answer", "they compare", "authors", "here", "reason of the authors' verdict", "answers"]
     order = [_name(method) for method in METHODS]
     return table(
         head,
@@ -386,7 +386,7 @@ def _write_authors_grader(found: Published) -> str:
     same = sum((golds[run.item] == answers[run.response]) is run.published_correct for run in found.every_run)
     experiments = len({run.experiment for run in found.every_run})
     return (
-        "Their code takes the last number in the first box, which ends at its first closing brace, else the last "
+        "Their code takes the last number in the first box, which ends at its first closing brace, or else the last "
         "number of the text. An answer is right if MATH's solution gives the same string. Applied again, this rule "
         f"gives the published verdict of {same:,} of {len(found.every_run):,} answers ({experiments} experiments)."
     )
@@ -397,7 +397,7 @@ def _write_gate(scores: Sequence[Scores]) -> str:
     given = ", ".join(f"{score:g} ({count})" for score, count in sorted(Counter(judged).items(), reverse=True))
     zeros = judged.count(0)
     said = (
-        f"The judge's scores of {len(scores)} documents are {given}: the rating / 5, and 0 where the reply holds none "
+        f"The judge's scores of {len(scores)} documents are {given}: the rating / 5, and 0 if the reply has no rating "
         f"({zeros} documents)"
     )
     same = "" if zeros else ", so this service's (rating - 1) / 4 has the same rho"
@@ -422,12 +422,14 @@ def _write_weights(found: Sequence[Weights]) -> str:
     # Of all splits with this difference, the one without a lost question has the smallest p.
     p = compute_p({Fraction(1): apart})
     verdict = (
-        "none is separable" if p >= LEVEL else "the file does not say which questions were right, so p may be larger"
+        "no pair is separable"
+        if p >= LEVEL
+        else "the file does not show which questions were right, so p may be larger"
     )
     return (
         f"{table(['weight of the rank', 'weight of the quality', 'right', 'accuracy (Wilson)'], written)}\n\n"
-        f"Best and worst differ by {format_count(apart, 'right answer')}. Even if the best one has all of the "
-        f"worst one's, p is {p:.3f} without any correction: {verdict}."
+        f"The best and the worst differ by {format_count(apart, 'right answer')}. Even if the best has all right "
+        f"answers of the worst, p is {p:.3f} without any correction: {verdict}."
     )
 
 
@@ -444,7 +446,7 @@ def _write_latency(found: Published) -> str:
         written.append((name, len(own), *(f"{figure:.2f}" for figure in figures)))
     return (
         f"{table(['method', 'answers', 'mean, s', 'median, s', '95th percentile, s'], written)}\n\n"
-        "Seconds of generation alone. Neither searching nor the judge's ratings are in them, so they do not say what "
+        "Seconds of generation only. They include neither the search nor the judge's ratings, so they do not show what "
         "the gate costs."
     )
 
@@ -461,11 +463,12 @@ def _write_recall(found: Published) -> str:
     chances = [_chance_of_recall(solution, found.others) for solution in found.solutions.values()]
     likely = sum(chance >= SURE for chance in chances)
     return (
-        "It is satisfied where some number of MATH's solution, a digit say, occurs anywhere in one of the first five "
+        "It is satisfied if any number of MATH's solution, for example a digit, occurs in one of the first five "
         f"documents: {counts}. Every method satisfies it in every run for {len(found.items) - len(missed)} of "
         f"{len(found.items)} questions. Five documents drawn at random from the other {len(found.others):,} of the "
         f"training set satisfy it with a probability of {PER_CENT * statistics.fmean(chances):.1f} % on average, and "
-        f"of at least {PER_CENT * SURE:.0f} % for {likely} questions: for these it says nothing about retrieval."
+        f"of at least {PER_CENT * SURE:.0f} % for {likely} questions. For these "
+        "questions it shows nothing about retrieval."
     )
 
 

@@ -201,7 +201,7 @@ def test_questions_without_answers_cannot_be_graded(data: Path) -> None:
 
 
 def test_more_questions_than_there_are_is_refused_with_how_many_there_are(data: Path) -> None:
-    with pytest.raises(Invalid, match="holds 10 questions") as refused:
+    with pytest.raises(Invalid, match="has only 10 questions") as refused:
         choose(data, 500)
     assert refused.value.hint == "--items 10"
 

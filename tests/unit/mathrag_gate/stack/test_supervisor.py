@@ -119,7 +119,10 @@ async def test_a_child_that_cannot_start_ends_those_that_start_beside_it(tmp_pat
     async def never(_pid: int) -> bool:
         return False
 
-    ran = Ran([child("slow", ready=never), child("bad", "raise SystemExit(3)", ready=never, starts_with_previous=True)], tmp_path)
+    ran = Ran(
+        [child("slow", ready=never), child("bad", "raise SystemExit(3)", ready=never, starts_with_previous=True)],
+        tmp_path,
+    )
     with pytest.raises(Unavailable, match="`bad` ended with status 3"):
         await ran.supervisor.run()
     assert ran.pids() == {"slow": None, "bad": None}
