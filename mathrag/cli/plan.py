@@ -75,8 +75,8 @@ def plan(
             quantised = {"quantisation": quantisation} if quantisation else {}
             hypothetical_models.append({**hypothetical, "calls": calls, **quantised})
         if sum((reference is not None, dataset is not None, bool(hypothetical_models))) != 1:
-            message = "a plan needs exactly one of JOB, --dataset with --pipeline, and --models"
-            raise Failed("usage", message, hint="give one of these; mathrag plan --help explains them")
+            message = "give exactly one of JOB, --dataset with --pipeline, and --models"
+            raise Failed("usage", message, hint="mathrag plan --help explains them")
         if reference is not None:
             found = client.send(jobs.plan(reference))
         else:

@@ -43,7 +43,8 @@ def search(
     """Search a corpus for documents that match a question; nothing is stored."""
     with report_errors(as_json=as_json), Client() as client:
         body = {
-            "question": question, "corpus": corpus or texts.require_only_corpus(client.send(texts.list_corpora().with_limit(5))),
+            "question": question,
+            "corpus": corpus or texts.require_only_corpus(client.send(texts.list_corpora().with_limit(5))),
             "mode": mode, "k": k, "enhance": enhance, "rerank": rerank, "crag": crag,
             "params": parse_parameters(settings or []),
         }  # fmt: skip

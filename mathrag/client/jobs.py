@@ -12,6 +12,7 @@ from mathrag.client.request import (
     Request,
     SampleFilters,
     Value,
+    make_idempotency_header,
     segment,
     without_none,
 )

@@ -169,7 +169,7 @@ def test_repeated_questions_are_a_share_of_the_questions() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_nothing_is_said_of_answers_that_were_not_graded(count: int) -> None:
     ungraded = systems(*(report(str(n), "dense", accuracy(0, 0)) for n in range(count)))
-    assert sentence(ungraded) == "No answer was graded, so it is not known how many are right."
+    assert sentence(ungraded) == "No answer was graded, so the number of right answers is unknown."
     assert "right answers to the questions" in advice(ungraded)
 
 

@@ -256,7 +256,7 @@ def blocks(folder: Path) -> dict[str, str]:
         (r"\boxed{22,500}", "500", "last of 2 numbers in the box"),
         (r"\boxed{-12x - 3}", "3", "last of 2 numbers in the box"),
         (r"\boxed{\frac{7}{6}}", "7", "box cut at its first brace"),
-        (r"\boxed{\text{A,B}} of 160.", "160.", "last number of the text, as the box has none"),
+        (r"\boxed{\text{A,B}} of 160.", "160.", "last number of the text, because the box has none"),
         (r"first \boxed{1}, then \boxed{2}", "1", ""),
         ("It is -0.5 or 3", "3", "no box"),
         ("It is five", "", "no box"),

@@ -472,7 +472,7 @@ def test_a_name_that_another_job_has_is_refused(
     imports.add("published-sparse", dataset, grader, pipeline)
     ended = published(runs)
     assert ended.exit_code == Exit.CONFLICT
-    said = f"job published-sparse exists, and is of pipeline {pipeline}, dataset {dataset} and grader {grader}"
+    said = f"job published-sparse already exists, with pipeline {pipeline}, dataset {dataset} and grader {grader}"
     assert said in ended.stderr
     assert "fix: choose another name: --name NAME" in ended.stderr
 

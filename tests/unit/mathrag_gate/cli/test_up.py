@@ -198,7 +198,7 @@ def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(up, "build_stack", lambda *_, **__: pytest.fail("a stack was built"))
     code, said = refused("--data-dir", str(tmp_path / "data"), "--port", "0")
     assert code == Exit.INVALID
-    assert f"MATHRAG_CONFIG: there is no file `{tmp_path}/none.yaml`" in said
+    assert f"MATHRAG_CONFIG: file `{tmp_path}/none.yaml`" in said
     assert "unset MATHRAG_CONFIG" in said
 
 
@@ -266,7 +266,7 @@ def test_whoever_has_waited_long_enough_is_told_what_goes_on_and_how_to_look(
     ended = mathrag(*command)
     said = " ".join(ended.stderr.split())
     assert ended.exit_code == Exit.UNREACHABLE
-    assert "is not ready after 0 s, and keeps on starting (ready: postgres; starting: redis for 0 s; " in said
+    assert "is not ready after 0 s; it continues to start (ready: postgres; starting: redis for 0 s; " in said
     assert "not begun: guard, retriever, judge, generator, orchestrator)" in said
     assert f"mathrag status --data-dir {slow_stack}" in said
     assert f"{slow_stack}/logs/supervisor.log" in said

@@ -79,12 +79,12 @@ def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
 
 def test_rules_that_do_not_agree_leave_the_scoring_to_the_judge() -> None:
     said = sentences.decision(report(gate=gated(strategy="judge", rho=0.12, low=-0.1, high=0.3)))
-    assert said == "r = 0.12 on 180 documents, so the judge scores all. The judge gave 180 ratings."
+    assert said == "r = 0.12 on 180 documents, so the judge scores all documents. The judge gave 180 ratings."
 
 
 def test_a_threshold_inside_the_interval_is_a_close_decision() -> None:
     said = sentences.decision(report(gate=gated(low=0.35, high=0.58)))
-    assert said.endswith("A close decision: the 95 % interval of r, 0.35 to 0.58, holds the threshold.")
+    assert said.endswith("A close decision: the 95 % interval of r, 0.35 to 0.58, contains the threshold.")
 
 
 def test_a_gate_without_a_correlation_says_why() -> None:
@@ -103,13 +103,16 @@ def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
     [
         (
             pair(60, 5, 1e-9, 0.55),
-            "reordering by reasoning helps. 60 questions are right with mathrag-gate only, 5",
+            "reordering by reasoning helps. 60 questions are right only with mathrag-gate, 5",
         ),
         (
             pair(5, 60, 1e-9, -0.55),
             "reordering by reasoning does harm. 5 questions are right with mathrag-gate only,",
         ),
-        (pair(7, 5, 0.774, 0.02), "no conclusion; these questions do not tell the two apart. 7 questions are right"),
+        (
+            pair(7, 5, 0.774, 0.02),
+            "no conclusion, because these questions show no clear difference. 7 questions are right",
+        ),
         (pair(0, 0, 1.0, 0.0), "no conclusion. mathrag-gate and hybrid agree on all 100 questions."),
     ],
 )

@@ -85,7 +85,7 @@ async def test_a_child_that_works_is_waited_for_as_long_as_it_takes(tmp_path: Pa
 @pytest.mark.parametrize("code", [IDLE, WITH_IDLE_CHILD])
 async def test_a_child_that_does_nothing_is_given_up(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
-        with pytest.raises(Unavailable, match="`deaf` is not ready, and did nothing for 60 s"):
+        with pytest.raises(Unavailable, match="`deaf` is not ready, and was idle for 60 s"):
             await process.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
         assert child.poll() is None
 

@@ -531,7 +531,7 @@ async def test_the_command_gives_up_waiting_and_the_stack_continues(tmp_path: Pa
     async with supervised([judge(1)], tmp_path, workers={"judge": lambda number: judge(number, ready=never)}) as ran:
         code, said = await run_scale(tmp_path, "judge=2", "--timeout", "0")
         assert code == Exit.UNREACHABLE
-        assert "not yet judge=2 after 0 s; the stack continues with it" in said
+        assert "not yet judge=2 after 0 s; the stack keeps trying" in said
         assert f"mathrag status --data-dir {tmp_path}" in said
         await until(lambda: list(ran.pids()) == ["judge", "judge-2"])
 
@@ -545,7 +545,7 @@ async def test_the_command_says_that_another_one_has_asked_for_another_number(tm
         await until(lambda: len(ran.pids()) == 3)
         control.ask_for_workers(tmp_path, "judge", 1)
         code, said = await waiting
-    assert (code, "another `mathrag scale` has asked for judge=1 meanwhile" in said) == (Exit.CONFLICT, True)
+    assert (code, "another `mathrag scale` has requested judge=1 meanwhile" in said) == (Exit.CONFLICT, True)
 
 
 async def test_the_command_says_that_the_stack_has_stopped_meanwhile(tmp_path: Path) -> None:
@@ -557,4 +557,4 @@ async def test_the_command_says_that_the_stack_has_stopped_meanwhile(tmp_path: P
         await until(lambda: len(ran.pids()) == 2)
     code, said = await waiting
     assert code == Exit.UNREACHABLE
-    assert "the stack has stopped meanwhile" in said or "is stopping" in said or "is stopped" in said
+    assert "the stack has stopped" in said or "is stopping" in said or "is stopped" in said

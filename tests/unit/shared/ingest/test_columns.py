@@ -171,8 +171,8 @@ def test_a_chosen_column_that_a_line_lacks_is_named() -> None:
 @pytest.mark.parametrize(
     ("pairs", "message", "hint"),
     [
-        (["question"], "'question' is not a pair", "write FIELD=COLUMN"),
-        (["question="], "'question=' is not a pair", "write FIELD=COLUMN"),
+        (["question"], "'question' is not of the form FIELD=COLUMN", "write FIELD=COLUMN"),
+        (["question="], "'question=' is not of the form FIELD=COLUMN", "write FIELD=COLUMN"),
         (["qustion=x"], "there is no field 'qustion'", "did you mean 'question'?"),
         (["gold=x", "answer=y"], "'gold' is given twice", "name one column for it"),
     ],
@@ -215,7 +215,7 @@ def test_an_array_that_is_larger_than_the_buffer_is_read_to_its_end() -> None:
         (b'[{"text": "a"},]', "line 2: the array of objects is broken here (there is ']')"),
         (b'[{"text": "a"}', "line 2: the array of objects is broken here (there is nothing more)"),
         (b'[{"text": "a', "line 1: is cut off; copy the file again"),
-        (b'[{"text": "a"}]\n[]', "line 1: has more behind the array ('[]')"),
+        (b'[{"text": "a"}]\n[]', "line 1: has more text after the array ('[]')"),
         (b'["a", "b"]', "line 1: the array of objects is broken here"),
         (b'[{"text": "' + b"x" * 100 + b'"}]', "line 1: is longer than 60 bytes"),
     ],

@@ -189,7 +189,7 @@ def test_any_text_survives(text: str) -> None:
 def test_defect_of_a_corpus_line_names_field_and_fix() -> None:
     cases = [
         (b"{", "is not JSON"),
-        (b'{"text": NaN}', "`text` is NaN, which is no JSON number; write it as a string"),
+        (b'{"text": NaN}', "`text` is NaN, which JSON does not allow; write it as a string"),
         (b'{"text": "x", "meta": {"a": 1e999}}', "`meta` is an object with 1e999, which is out of range, not a JSON"),
         (b"[" * 5_000, "nested too deeply"),
         (b'["text"]', "holds an array; write one object"),
@@ -791,16 +791,16 @@ def test_a_number_that_json_has_not_harms_nobody_where_it_is_not_read(number: st
     [
         (
             '{"question": "a", "answer": NaN}',
-            "`answer` is NaN, which is no JSON number; write it as a string or a number",
+            "`answer` is NaN, which JSON does not allow; write it as a string or a number",
         ),
-        ('{"question": NaN}', "`question` is NaN, which is no JSON number; write it as a string"),
+        ('{"question": NaN}', "`question` is NaN, which JSON does not allow; write it as a string"),
         (
             '{"question": "a", "golden_answers": ["x", NaN]}',
-            "`golden_answers` is an array with NaN, which is no JSON number;",
+            "`golden_answers` is an array with NaN, which JSON does not allow;",
         ),
         ('{"question": "a", "gold_documents": {"d": NaN}}', "`gold_documents` is an object with NaN, which is no JSON"),
         ('{"question": "a", "level": 1e999}', "`level` is 1e999, which is out of range; write it"),
-        ('{"question": "a", "id": -Infinity}', "`id` is -Infinity, which is no JSON number; write it"),
+        ('{"question": "a", "id": -Infinity}', "`id` is -Infinity, which JSON does not allow; write it"),
         (
             f'{{"question": "a", "answer": {"9" * 5000}}}',
             "`answer` is a number of 5000 digits, which is too long; write it",

@@ -97,7 +97,7 @@ def test_files_with_other_suffixes_are_listed(tmp_path: Path) -> None:
 
 UNREADABLE = {
     "encrypted.pdf": (make_pdf([["x"]], encrypted=True), "is encrypted; save it without a password"),
-    "scanned.pdf": (make_pdf([IMAGE]), "has images of pages without text; recognise the text first (OCR)"),
+    "scanned.pdf": (make_pdf([IMAGE]), "contains page images without text; recognise the text first (OCR)"),
     "cut.pdf": (make_pdf([["x"]])[:300], "is damaged, or no PDF file"),
     "none.pdf": (b"", "is damaged, or no PDF file"),
     "endless.pdf": (make_pdf([["x"]]).replace(b"/Count 1", b"/Count 99999"), "has 99999 pages, more than 10000; split"),
