@@ -203,7 +203,7 @@ def test_questions_without_answers_cannot_be_graded(data: Path) -> None:
 def test_more_questions_than_there_are_is_refused_with_how_many_there_are(data: Path) -> None:
     with pytest.raises(Invalid, match="has only 10 questions") as refused:
         choose(data, 500)
-    assert refused.value.hint == "--items 10"
+    assert refused.value.hint == "use --items 10 or less"
 
 
 def test_a_pointer_of_git_lfs_is_no_file(data: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_pointer_of_git_lfs_is_no_file(data: Path) -> None:
 def test_a_folder_without_the_files_says_what_is_looked_for(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"train\.jsonl") as refused:
         choose(tmp_path)
-    assert "--corpus PATH" in (refused.value.hint or "")
+    assert "--corpus FILE" in (refused.value.hint or "")
     with pytest.raises(NotFound, match="no folder with problems is given"):
         problems.find(None, None, None)
 
@@ -304,7 +304,7 @@ def test_a_judge_that_gives_one_score_has_no_rho(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("best", "said"),
     [
-        ("0.88", "p is 1.000 without any correction: none"),
+        ("0.88", "p is 1.000 without any correction: no pair"),
         ("0.9", "p is 0.004 without any correction: the file does not"),
     ],
 )

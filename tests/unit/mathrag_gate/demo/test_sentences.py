@@ -84,7 +84,7 @@ def test_rules_that_do_not_agree_leave_the_scoring_to_the_judge() -> None:
 
 def test_a_threshold_inside_the_interval_is_a_close_decision() -> None:
     said = sentences.decision(report(gate=gated(low=0.35, high=0.58)))
-    assert said.endswith("A close decision: the 95 % interval of r, 0.35 to 0.58, contains the threshold.")
+    assert said.endswith("The decision is close: the 95 % interval of r, 0.35 to 0.58, contains the threshold.")
 
 
 def test_a_gate_without_a_correlation_says_why() -> None:
@@ -107,7 +107,7 @@ def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
         ),
         (
             pair(5, 60, 1e-9, -0.55),
-            "reordering by reasoning does harm. 5 questions are right with mathrag-gate only,",
+            "reordering by reasoning harms. 5 questions are right with mathrag-gate only,",
         ),
         (
             pair(7, 5, 0.774, 0.02),
@@ -119,7 +119,7 @@ def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
 def test_a_conclusion_is_what_the_test_supports(found: dict[str, Any], said: str) -> None:
     conclusion = sentences.conclusion(found)
     assert conclusion.startswith(said)
-    assert ("no proof that they are equal" in conclusion) == (not found["separable"])
+    assert ("not prove that they are equal" in conclusion) == (not found["separable"])
 
 
 def test_the_figures_of_a_conclusion_are_those_of_the_comparison() -> None:
@@ -201,7 +201,7 @@ def test_loads_are_counted_over_jobs_that_share_residencies() -> None:
 
 
 def test_violations_are_named_with_their_job() -> None:
-    assert "nothing is wrong" in sentences.audits({"one": [], "other": []})
+    assert "found no violation" in sentences.audits({"one": [], "other": []})
     assert "The audit found violations: other 2." in sentences.audits({"one": [], "other": ["I5", "I9"]})
 
 

@@ -37,7 +37,7 @@ from mathrag_gate.demo.world import (
     names,
     random_operator,
     read,
-    useful,
+    is_useful,
     write,
 )
 from services.retriever.index import Bm25, Faiss, SearchIndex
@@ -100,7 +100,7 @@ def outranked(setting: Setting, kind: str) -> float:
             next((document for document in found if document.operator == item.operator), None)
             for item, found in searched(setting, kind)
         ]
-        SHARES[known] = mean(first is None or not useful(first.kind) for first in firsts)
+        SHARES[known] = mean(first is None or not is_useful(first.kind) for first in firsts)
     return SHARES[known]
 
 
@@ -229,7 +229,7 @@ def test_the_asked_for_share_of_operators_is_chinese() -> None:
     ("knobs", "said"),
     [
         ({"operators": 1, "items": 95}, "1 operators allow 94 items at most"),
-        ({"documents": DocumentCounts(wrong=3)}, "no useful kind"),
+        ({"documents": DocumentCounts(wrong=3)}, "no is_useful kind"),
         ({"chinese": 0.5, "agreement": None}, "without `agreement`"),
         ({"distractors": Weights()}, "`distractors`: at least one weight must be above 0"),
         ({"levels": {3: 0}}, "`levels`: at least one weight must be above 0"),
