@@ -94,7 +94,7 @@ def test_a_gate_without_a_correlation_says_why() -> None:
 
 def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
     said = sentences.gate({"one": report(gate=gated(tau=0.5)), "other": report(gate=gated(tau=0.5, rho=0.6))})
-    assert "r, the correlation of both scores, is above the threshold of 0.5" in " ".join(said.split())
+    assert "If r is above the threshold of 0.5, the rules agree with the judge" in " ".join(said.split())
     assert said.index("threshold of 0.5") < said.index("one: r = 0.71") < said.index("other: r = 0.60")
 
 
@@ -107,7 +107,7 @@ def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
         ),
         (
             pair(5, 60, 1e-9, -0.55),
-            "reordering by reasoning harms. 5 questions are right with mathrag-gate only,",
+            "reordering by reasoning harms. 5 questions are right only with mathrag-gate,",
         ),
         (
             pair(7, 5, 0.774, 0.02),

@@ -228,8 +228,8 @@ def test_the_asked_for_share_of_operators_is_chinese() -> None:
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
-        ({"operators": 1, "items": 95}, "1 operators allow 94 items at most"),
-        ({"documents": DocumentCounts(wrong=3)}, "no is_useful kind"),
+        ({"operators": 1, "items": 95}, "1 operators allow at most 94"),
+        ({"documents": DocumentCounts(wrong=3)}, "no useful kind"),
         ({"chinese": 0.5, "agreement": None}, "without `agreement`"),
         ({"distractors": Weights()}, "`distractors`: at least one weight must be above 0"),
         ({"levels": {3: 0}}, "`levels`: at least one weight must be above 0"),
@@ -383,6 +383,6 @@ def test_items_per_operator_vary(folder: Path) -> None:
 
 
 def test_impossible_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 operators allow 91 items at most"):
+    with pytest.raises(ValueError, match="1 operators allow at most 91"):
         build(1, Setting(operators=1, items=92))
     assert len(build(1, Setting(operators=1, items=91)).items) == 91

@@ -115,7 +115,7 @@ def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     with ZipFile(file, "w") as archive:
         archive.writestr("readme.txt", "hello")
     code, said = refused_restore(file, tmp_path / "new")
-    assert (code, "no backup.json" in said) == (Exit.INVALID, True)
+    assert (code, "no readable backup.json" in said) == (Exit.INVALID, True)
 
 
 def test_a_backup_without_a_dump_is_refused(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_written(tmp_path: 
             left = {path.name for path in (disk.folder / "new").iterdir()}
     except PermissionError as error:
         pytest.skip(f"mounting a small file system needs root: {error}")
-    assert (code, "MiB free, and the backup needs" in said, left) == (Exit.UNREACHABLE, True, {"lock"})
+    assert (code, "MiB free, but the backup needs" in said, left) == (Exit.UNREACHABLE, True, {"lock"})
 
 
 def test_a_damaged_index_is_found_and_nothing_of_it_stays(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_a_backup_does_not_replace_a_file_unless_it_is_told_to(tmp_path: Path) -
     code, said = refused("backup", str(file), "--data-dir", str(tmp_path))
     assert (code, "add --force to replace it" in said) == (Exit.CONFLICT, True)
     code, said = refused("backup", str(file), "--data-dir", str(tmp_path), "--force")
-    assert (code, "no PostgreSQL of a stack runs on" in said) == (Exit.UNREACHABLE, True)
+    assert (code, "no PostgreSQL server runs on" in said) == (Exit.UNREACHABLE, True)
     assert file.read_text() == "precious"
 
 
-@pytest.mark.parametrize(("name", "words"), [(".", "is a folder"), ("none/b.zip", "there is no folder")])
+@pytest.mark.parametrize(("name", "words"), [(".", "is a folder"), ("none/b.zip", "does not exist")])
 def test_a_backup_names_a_place_that_cannot_be_written(tmp_path: Path, name: str, words: str) -> None:
     code, said = refused("backup", str(tmp_path / name), "--data-dir", str(tmp_path))
     assert (code, words in said) == (Exit.INVALID, True)

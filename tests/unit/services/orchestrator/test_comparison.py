@@ -82,7 +82,7 @@ def test_with_a_baseline_only_what_is_separable_beats_it(found: list[Versus], sa
         ([versus("dense", "hybrid", 0, 12), versus("hybrid", "sparse", 20, 0), versus("dense", "sparse", 1, 1)],
          "hybrid beats all others at n = 40, by 30 to 50 points"),
         ([versus("dense", "hybrid", 1, 2), versus("hybrid", "sparse", 20, 0), versus("dense", "sparse", 1, 1)],
-         "hybrid beats sparse at n = 40; dense are not separable from it"),
+         "hybrid beats sparse at n = 40; dense is not separable from it"),
         ([versus("hybrid", "dense", 2, 2), versus("hybrid", "sparse", 3, 3), versus("dense", "sparse", 9, 0)],
          "No variant stands out at n = 40"),
         ([versus("hybrid", "dense", 12, 0)], "hybrid beats dense at n = 40, by 30 points"),

@@ -101,11 +101,11 @@ def test_an_unknown_folder_is_answered_with_the_known_ones(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("layout", "name", "text", "line", "said"),
     [
-        (OPENKE, "train2id.txt", "3\n0 2 0\n2 1 0\n", 1, "says that 3 lines follow, but 2 do"),
+        (OPENKE, "train2id.txt", "3\n0 2 0\n2 1 0\n", 1, "announces 3 lines, but 2 follow"),
         (OPENKE, "train2id.txt", "2\n0 2 0\n0 0 2\n", 3, "relation2id.txt lacks the number 2"),
         (OPENKE, "train2id.txt", "1\n0 2 0 5\n", 2, "is not three numbers"),
         (OPENKE, "train2id.txt", "New York\tknows\tb\n", 1, "is the number of lines that follow"),
-        (OPENKE, "entity2id.txt", "2\nNew York\t0\n", 1, "says that 2 lines follow, but 1 do"),
+        (OPENKE, "entity2id.txt", "2\nNew York\t0\n", 1, "announces 2 lines, but 1 follow"),
         (OPENKE, "entity2id.txt", "1\nNew York\n", 2, "write a name, a tab and its number"),
         (OPENKE, "relation2id.txt", "2\nknows\t0\nlikes\t0\n", 1, "two names the same number"),
         (OPENKE, "relation2id.txt", "2\nknows\t0\nknows\t1\n", 3, "repeats the name 'knows'"),

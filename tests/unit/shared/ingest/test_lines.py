@@ -193,7 +193,7 @@ def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
     next(unpacking)
     (process,) = set(children()) - set(before)
     os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(InvalidLine, match=r"exit status -9\); write it again, or convert it to JSON lines"):
+    with pytest.raises(InvalidLine, match=r"exit status -9\); export it again, or convert it to JSON lines"):
         list(unpacking)
     assert children() == before
 

@@ -165,5 +165,5 @@ def test_a_defect_names_the_file_and_the_fix(tmp_path: Path, content: bytes, tim
 
 
 def test_a_file_without_text_is_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(EmptyText, match=r"^a\.md, line 1: has no text; write some, .*: --skip-empty$"):
+    with pytest.raises(EmptyText, match=r"^a\.md, line 1: has no text; add text, .* --skip-empty$"):
         read(put(tmp_path, {"a.md": " \n"}))
