@@ -314,9 +314,7 @@ def split_pair(text: str, option: str) -> tuple[str, str]:
     """
     key, separator, value = text.partition("=")
     if not separator or not all(key.split(".")):
-        raise Failed(
-            "usage", f"{option} {text} is not of the form KEY=VALUE", hint=f"write {option} KEY=VALUE"
-        )
+        raise Failed("usage", f"{option} {text} is not of the form KEY=VALUE", hint=f"write {option} KEY=VALUE")
     return key, value
 
 

@@ -67,9 +67,9 @@ def metric(scores: Mapping[str, Json]) -> str:
         rows.append((name, own, "-" if swapped is None else f"{swapped:.2f}"))
     lines = [f"  {name:<14}{own:<26}{control}".rstrip() for name, own, control in rows]
     explanation = (
-        "The metric context_relevance: a third model rates how much each document in a prompt helps with its question, "
-        "from 0 (not at all) to 1 (it answers it). A judge that can judge rates the same documents low for other "
-        "questions."
+        "In the metric context_relevance, a third model rates how much each document in a prompt helps with its "
+        "question, from 0 (not at all) to 1 (the document answers it). As a control, the model also rates the same "
+        "documents for other questions; these ratings should be low."
     )
     failed = sum(score["failed"] for score in scores.values())
     unread = [f"Without a rating, and in no mean: {format_count(failed, 'answer')}."] if failed else []
@@ -212,4 +212,4 @@ To stop the service (the next demo deletes everything in {folder}):  {mathrag} d
 
 def paragraph(text: str) -> str:
     """Indent a text and fill its lines to `WIDTH`."""
-    return fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

@@ -102,7 +102,10 @@ async def test_what_cannot_be_read_is_an_exception_of_the_client(server: Server,
 @pytest.mark.parametrize("row", [{"text": object()}, "text", {1j: "a"}, {"text": "\ud800"}, 5])
 async def test_a_row_that_cannot_be_written_is_an_exception(server: Server, row: Any) -> None:
     server(says(MADE, 201))
-    with Client(ADDRESS) as client, pytest.raises(Invalid, match=r"rows, line 2: the row cannot be written.*dictionary"):
+    with (
+        Client(ADDRESS) as client,
+        pytest.raises(Invalid, match=r"rows, line 2: the row cannot be written.*dictionary"),
+    ):
         client.corpora.create("c", [{"text": "a"}, row])
 
 

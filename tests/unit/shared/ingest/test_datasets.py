@@ -798,7 +798,10 @@ def test_a_number_that_json_has_not_harms_nobody_where_it_is_not_read(number: st
             '{"question": "a", "golden_answers": ["x", NaN]}',
             "`golden_answers` is an array with NaN, which JSON does not allow;",
         ),
-        ('{"question": "a", "gold_documents": {"d": NaN}}', "`gold_documents` is an object with NaN, which JSON does not allow"),
+        (
+            '{"question": "a", "gold_documents": {"d": NaN}}',
+            "`gold_documents` is an object with NaN, which JSON does not allow",
+        ),
         ('{"question": "a", "level": 1e999}', "`level` is 1e999, which is out of range; write it"),
         ('{"question": "a", "id": -Infinity}', "`id` is -Infinity, which JSON does not allow; write it"),
         (
