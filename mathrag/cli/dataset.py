@@ -145,7 +145,7 @@ Facts = Annotated[
         "--facts", metavar="PATH", help="File or folder of held-out facts, in a format of `mathrag graph create`."
     ),
 ]
-LeadingRules = Annotated[str | None, typer.Option(help="Rule bank whose rules lead to the answers.")]
+LeadingRules = Annotated[str | None, typer.Option(metavar="BANK", help="Rule bank whose rules lead to the answers.")]
 DrawLimit = Annotated[int | None, typer.Option(min=1, help="Number of questions to draw (default: all).")]
 DrawingSeed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 SideOption = Annotated[texts.Side, typer.Option("--side", help="Entity of a fact that the question asks for.")]
@@ -313,7 +313,7 @@ def _read_styles(path: Path | None) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-TrainingRules = Annotated[str, typer.Option(help="Rule bank that the dataset was made with.")]
+TrainingRules = Annotated[str, typer.Option(metavar="BANK", help="Rule bank that the dataset was made with.")]
 As = Annotated[
     texts.TrainingForm,
     typer.Option(

@@ -133,7 +133,9 @@ Reuse = Annotated[
     str | None,
     typer.Option(metavar="all|none", help="Reuse replies of other jobs (default: as the file says, otherwise all)."),
 ]
-Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name, id, or the first characters of the id.")]
+Name = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="Experiment: name, id, or the first characters of the id.")
+]
 
 
 @experiment.command()
@@ -162,7 +164,7 @@ def run(file: File, reuse: Reuse = None, key: Key = None, wait: Wait = False, as
 
 @experiment.command("list")
 def list_experiments(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to list.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List experiments, newest first."""
 

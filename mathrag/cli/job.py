@@ -190,7 +190,7 @@ def print_job(found: Job) -> None:
 
 @job.command("list")
 def list_jobs(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to list.")] = 50,
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50,
     state: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running or failed.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Only jobs with this pipeline.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only jobs with this dataset.")] = None,

@@ -48,7 +48,7 @@ def create(
 
 @label.command("list")
 def list_sets(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to list.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List label sets, newest first, with the numbers of labels and labellers."""
 

@@ -252,9 +252,15 @@ def confirm(question: str, *, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as gate.tau=0.3.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as gate.tau=0.3; repeat for several."),
+]
 Model = Annotated[
-    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="Model of a role, such as judge=world-judge.")
+    list[str] | None,
+    typer.Option(
+        "--model", metavar="ROLE=NAME", help="Model of a role, such as judge=world-judge; repeat for several."
+    ),
 ]
 
 

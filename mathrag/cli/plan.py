@@ -40,9 +40,7 @@ Models = Annotated[
 
 def plan(
     reference: Reference = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Dataset with the questions, to plan a job before you submit it.")
-    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset with the questions.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Pipeline that answers; see `mathrag pipeline`.")] = None,
     corpus: Annotated[str | None, typer.Option(help="Corpus to search.")] = None,
     limit: QuestionLimit = None,
@@ -57,7 +55,7 @@ def plan(
     calls: Annotated[int, typer.Option(help="With --models: number of calls to each model.")] = 1000,
     budget: Annotated[
         list[int] | None,
-        typer.Option(metavar="MIB", help="Memory of a GPU, to plan for instead of the devices; repeat for every GPU."),
+        typer.Option(metavar="MIB", help="Memory of a GPU, to plan for instead of the devices; repeat for each GPU."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

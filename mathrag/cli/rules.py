@@ -151,7 +151,7 @@ def _wait_until_mined(client: Client, bank: Json, as_json: bool) -> None:
 
 @rules.command("list")
 def list_banks(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to list.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List rule banks, newest first."""
     fields = ("name", "graph", "miner", "state", "rules")
@@ -164,7 +164,7 @@ def list_banks(
 @rules.command()
 def show(
     name: Name,
-    head: Annotated[str | None, typer.Option(help="Only rules that predict this relation.")] = None,
+    head: Annotated[str | None, typer.Option(metavar="RELATION", help="Only rules that predict this relation.")] = None,
     min_confidence: Annotated[
         float, typer.Option(help="Smallest PCA confidence; it applies to rules that have one.")
     ] = 0.0,

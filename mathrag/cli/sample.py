@@ -22,7 +22,7 @@ sample = typer.Typer()
 @sample.command("list")
 def list_samples(
     reference: JobReference,
-    limit: Annotated[int, typer.Option(help="Largest number of entries to list.")] = 50,
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50,
     differing: Annotated[
         bool, typer.Option("--differing", help="Only samples on which the two graders disagree.")
     ] = False,

@@ -144,7 +144,7 @@ def change(
 
 @config.command(cls=ApiCommand)
 def history(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to list.")] = 20, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 20, as_json: AsJson = False
 ) -> None:
     """List the versions of the configuration, newest first: time, author and parameters."""
 

@@ -100,7 +100,7 @@ Embedder = Annotated[
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for all files (default: reproduction/PRESET).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the service running afterwards.")]
-Name = Annotated[str, typer.Argument(help="Preset: paper, paper-code, paper-tgi or small.")]
+Name = Annotated[str, typer.Argument(metavar="PRESET", help="Preset: paper, paper-code, paper-tgi or small.")]
 
 
 @reproduce.command("preset")

@@ -208,7 +208,7 @@ def test_show_tells_settings_and_configuration(server: Server) -> None:
 
 @pytest.mark.parametrize(("text", "key", "fix"), [
     ("roles: {judge: world-jugde}\n", "roles.judge", "did you mean 'world-judge'?"),
-    ("roles: {generate: zzz}\n", "roles.generate", "the configured models are label-judge, world-generator, world-judge"),
+    ("roles: {generate: zzz}\n", "roles.generate", "configured models are label-judge, world-generator, world-judge"),
     ("models: {m: {driver: process, path: /nowhere/m.gguf}}\nroles: {judge: m, generate: m}\n",
      "models.m.path", "ls -l /nowhere"),
     ("retrieval: {reranker: {kind: gguf, path: /nowhere/r.gguf}}\n", "retrieval.reranker.path", "ls -l /nowhere"),

@@ -255,7 +255,7 @@ def test_a_service_with_other_models_than_the_presets_is_refused(data: Path, ser
     ended = math(data, "--yes")
     assert (ended.exit_code, service.posted) == (Exit.CONFLICT, [])
     assert (
-        "the service at https://rag.example.org uses world-judge for judge, but the preset requires qwen2.5-0.5b-instruct"
+        "service at https://rag.example.org uses world-judge for judge, but the preset requires qwen2.5-0.5b-instruct"
         in ended.stderr
     )
 

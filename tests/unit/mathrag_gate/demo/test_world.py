@@ -33,11 +33,11 @@ from mathrag_gate.demo.world import (
     build,
     change_setting,
     distractors,
+    is_useful,
     item,
     names,
     random_operator,
     read,
-    is_useful,
     write,
 )
 from services.retriever.index import Bm25, Faiss, SearchIndex
