@@ -98,7 +98,7 @@ def _find_origin(name: str) -> tuple[Path | None, bool]:
 
 
 def not_installed(package: str, requirement: str, needs_it: str = "") -> NotInstalled:
-    """Create the error for a missing package that `requirement` installs; `needs_it` explains what needs it."""
+    """Create the error for a missing package that `requirement` installs; `needs_it` names the feature."""
     why = f": {needs_it}" if needs_it else ""
     what = f"the server (`{SERVER}`)" if package == SERVER_PACKAGE else f"`{package}` of `{requirement}`"
     return NotInstalled(f"{what} is not installed{why}", hint=install_command(requirement))

@@ -236,7 +236,7 @@ def explain_repeats(*, greedy: bool, shared: bool, judged: bool = False) -> str:
     Args:
         greedy: answers were decoded greedily.
         shared: equal calls of several repeats shared their replies.
-        judged: the judge model was called anew in each repeat.
+        judged: the judge model was called again in each repeat.
     """
     if greedy and judged:
         return JUDGED

@@ -300,7 +300,7 @@ def build_protocol(server: Server) -> Protocol[Any]:
             raise MCPError(INVALID_PARAMS, message)
         try:
             value = await tool.run(server, params.arguments or {})
-        except Exception as error:  # noqa: BLE001 - a defect must reach the model as a message, too
+        except Exception as error:  # noqa: BLE001 - a defect must also reach the model as a message
             failed = failure(error)
             words = failed.message + (f"\nfix: {failed.hint}" if failed.hint else "")
             return CallToolResult(content=[TextContent(text=words)], is_error=True)

@@ -123,7 +123,7 @@ PANELS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("service", "Run the stack as a systemd service.", PlainCommand, needs=SERVER, module="stack"),
         CommandEntry(
             "backup",
-            "Write the database and the indexes of a running stack to one file; jobs continue meanwhile.",
+            "Write the database and the indexes of a running stack to one file, while its jobs run.",
             PlainCommand,
             EMBEDDED,
         ),

@@ -51,7 +51,7 @@ def _read_data_dir(text: str) -> str:
         raise ValueError from error
     folder = content.get("data_dir", str(DATA_DIR)) if isinstance(content, dict) else None
     if not isinstance(folder, str):
-        raise ValueError  # noqa: TRY004 - the caller has all settings checked, which say what is wrong
+        raise ValueError  # noqa: TRY004 - the caller then checks all settings, which names the problem
     return folder
 
 

@@ -171,7 +171,7 @@ def results(job: str, *, prompts: bool = False) -> Request[bytes]:
 def results_file(
     job: str,
     *,
-    format: RowFormat = "jsonl",  # noqa: A002 - what the API calls it
+    format: RowFormat = "jsonl",  # noqa: A002 - the API's name
     prompts: bool = False,
 ) -> Request[bytes]:
     """Download the results as the bytes of a file."""

@@ -61,7 +61,7 @@ def import_bank(
     name: str,
     content: Iterable[bytes],
     graph: str | None = None,
-    format: str = "auto",  # noqa: A002 - what the API calls it
+    format: str = "auto",  # noqa: A002 - the API's name
 ) -> Request[Json]:
     """Store the rules of a file as a bank; `graph`, if given, must have all their relations."""
     return Request(

@@ -158,7 +158,7 @@ def check_values(data: bytes) -> None:
     bare = _STRING.sub(b"", data)
     commas = bare.count(b",")
     if commas >= MOST_VALUES or commas + len(_FILLED.findall(bare)) > MOST_VALUES:
-        raise Defect(f"holds more than {MOST_VALUES} values; remove what is not needed, or split the line")
+        raise Defect(f"holds more than {MOST_VALUES} values; remove values, or split the line")
 
 
 def check_strings(value: Any) -> None:

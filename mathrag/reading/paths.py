@@ -51,7 +51,7 @@ def corpus_lines(
     path: Path,
     *,
     split: str = "train",
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    format: Format = Format.AUTO,  # noqa: A002 - the API's name
     delimiter: str | None = None,
     chunking: Chunking = DEFAULT,
     pairs: Sequence[str] = (),

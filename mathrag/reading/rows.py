@@ -48,7 +48,7 @@ HTML = (b"<!doctype html", b"<html", b"<?xml")
 def read(
     file: IO[bytes],
     source: str,
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    format: Format = Format.AUTO,  # noqa: A002 - the API's name
     *,
     delimiter: str | None = None,
     longest: int = MAX_LINE_BYTES,
@@ -85,7 +85,7 @@ def read(
 def recognise(
     head: bytes,
     source: str,
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    format: Format = Format.AUTO,  # noqa: A002 - the API's name
     names: tables.ColumnNames = tables.KNOWN,
 ) -> Format | None:
     """Return the format of a file that starts with `head`; None if it may have any format.

@@ -21,7 +21,7 @@ EmptyDir = Annotated[
 
 
 def backup(file: Target, data_dir: DataDir = None, force: Force = False, as_json: AsJson = False) -> None:
-    """Write the database and the indexes of a running stack to one file; jobs continue meanwhile."""
+    """Write the database and the indexes of a running stack to one file, while its jobs run."""
     with report_errors(as_json=as_json, needs="mathrag-gate[embedded]"):
         _refuse_own_database(
             "which `mathrag backup` does not back up",

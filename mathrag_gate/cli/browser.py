@@ -45,7 +45,7 @@ def print_pdf(browser: str, page: Path, file: Path, place: str = "") -> None:
 
 
 def take_picture(browser: str, page: Path, file: Path, place: str = "", *, height: int = HEIGHT) -> None:
-    """Draw what a window of `WIDTH` x `height` shows of a page, at twice as many pixels, into the PNG `file`.
+    """Draw a page in a window of `WIDTH` x `height`, at twice as many pixels, into the PNG `file`.
 
     Raises:
         Failed: the browser wrote no file.

@@ -166,7 +166,7 @@ def read_labels(texts: Sequence[str], folders: Sequence[FetchedJob], pooled: Any
             raise Failed(
                 "usage",
                 f"--name {text}: the job already has a label, or another job has this label",
-                hint="give each job one label of its own",
+                hint="give each job one unique label",
             )
         labels[key] = label
     return labels
