@@ -38,12 +38,13 @@ def _describe(words: tuple[str, ...], command: Any) -> str:
     for each in command.params:
         if not getattr(each, "hidden", False):
             is_option = each.opts[0].startswith("-")
-            name = ", ".join(f"`{option}`" for option in (*each.opts, *each.secondary_opts)) if is_option else ""
-            placeholder = describe_value(each) if is_option else ""
+            names = (*each.opts, *each.secondary_opts) if is_option else (_format_argument(each),)
+            name = ", ".join(f"`{each_name}`" for each_name in names)
+            placeholder = describe_value(each)
             value = f" `{placeholder}`" if placeholder else ""
             again = " May be repeated." if each.multiple or each.nargs != 1 else ""
             meaning = link_pages(" ".join((each.help or "").split()), PAGE)
-            rows.append(((name + value) or f"`{_format_argument(each)}`", _format_default(each), meaning + again))
+            rows.append((name + value, _format_default(each), meaning + again))
     if rows:
         parts.append(table(("option", "default", "meaning"), iter(rows), PAGE))
     return "\n\n".join(filter(None, parts))

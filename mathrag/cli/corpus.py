@@ -116,7 +116,7 @@ def print_leaks(found: Json) -> None:
     """Print the counts and the first examples."""
     affected = found["exact"] + found["near"]
     of = f"{affected} of {found['items']} questions ({100 * found['share']:.1f} %)"
-    typer.echo(f"{found['dataset']} in {found['corpus']}: {of} also occur in {found['documents']} documents")
+    typer.echo(f"{found['dataset']} in {found['corpus']}: {of} also occur among {found['documents']} documents")
     counts = f"{found['exact']} verbatim, {found['near']} near-duplicates; {found['pairs']} pairs"
     typer.echo(f"  {counts}, {found['same_answer']} with the same answer")
     if found["passages"]:
