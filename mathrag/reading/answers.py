@@ -128,7 +128,7 @@ def _parse_sample(sample: Any) -> Fields:
         except ValueError as error:
             raise Defect(f"is truncated or not JSON ({error}); copy the log again") from error
     if not isinstance(sample, dict):
-        raise Defect(f"holds {lines.name(sample)} instead of a sample; export the log again")
+        raise Defect(f"contains {lines.name(sample)} instead of a sample; export the log again")
     return sample
 
 

@@ -141,7 +141,7 @@ def parse(raw: bytes | str) -> Fields:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _parse_slowly(data.removeprefix(BOM).strip())
     if not isinstance(value, dict):
-        raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
+        raise Defect(f"contains {name(value)}; write one object such as {{...}} per line")
     if b"\\u" in data:
         check_strings(value)
     if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
@@ -158,13 +158,13 @@ def check_values(data: bytes) -> None:
     bare = _STRING.sub(b"", data)
     commas = bare.count(b",")
     if commas >= MOST_VALUES or commas + len(_FILLED.findall(bare)) > MOST_VALUES:
-        raise Defect(f"holds more than {MOST_VALUES} values; remove values, or split the line")
+        raise Defect(f"contains more than {MOST_VALUES} values; remove values, or split the line")
 
 
 def check_strings(value: Any) -> None:
     """Reject NUL and lone surrogates, which only escapes can contain and which PostgreSQL cannot store."""
     if b"\x00" in _utf8("".join(_strings(value))):
-        raise Defect(r"holds the character \u0000; remove it")
+        raise Defect(r"contains the character \u0000; remove it")
 
 
 def check_depth(value: Any) -> None:
@@ -238,9 +238,9 @@ def _check_bytes(data: bytes) -> None:
     if data.startswith(LFS_POINTER):
         raise Defect("is a Git LFS pointer, not the data; run `git lfs pull` and upload the file")
     if b"\x00" in data:
-        raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
+        raise Defect("contains a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     if b"\r" in data:
-        raise Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
+        raise Defect(r"contains a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -259,7 +259,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Defect(r"holds a lone surrogate (such as \ud800); write the whole character") from error
+        raise Defect(r"contains a lone surrogate (such as \ud800); write the whole character") from error
 
 
 # Values of fields; a wrong type is a `Defect`.

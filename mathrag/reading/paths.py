@@ -329,7 +329,7 @@ def _read_text(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     if "\0" in text:
-        raise Defect("holds a NUL byte; the file must be UTF-8 text")
+        raise Defect("contains a NUL byte; the file must be UTF-8 text")
     if not text.strip():
         raise Empty("has no text; add text, or skip such files with --skip-empty")
     return text

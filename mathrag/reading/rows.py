@@ -375,7 +375,7 @@ def _decode(raw: bytes) -> str | Defect:
     except UnicodeDecodeError as error:
         return Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8")
     if "\0" in text:
-        return Defect("holds a NUL character; the file must be UTF-8 text (is it UTF-16?)")
+        return Defect("contains a NUL character; the file must be UTF-8 text (is it UTF-16?)")
     if "\r" in text:
-        return Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
+        return Defect(r"contains a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
     return text

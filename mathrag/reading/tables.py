@@ -184,7 +184,7 @@ def _read_row(header: list[str], cells: list[str], text: _DecodedLines, longest:
     if not joined.isascii() and any("\udc80" <= character <= "\udcff" for character in joined):
         return Defect("is not UTF-8; save the file as UTF-8")
     if "\0" in joined:
-        return Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
+        return Defect("contains a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     try:
         found = (_read_cell(column, cell, names) for column, cell in zip(header, cells, strict=True))
         return {column: value for column, value in zip(header, found, strict=True) if value is not _NOTHING}
