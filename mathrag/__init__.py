@@ -1,6 +1,6 @@
 """MathRAG-Gate from Python: `from mathrag import Client`.
 
-What stands here is imported when it is used: the command line imports this package, too.
+Each name is imported on first use, because the command line also imports this package.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
-"""The result of checking one thing that a job needs, with advice where it fails."""
+"""Results of checks: one for each requirement of a job, with a fix if it fails."""
 
 import msgspec
 
 DEEP_S = 120.0
-"""Hashing the file of a large model takes a while."""
+"""Seconds; hashing the file of a large model takes long."""
 RESTART = "restart the stack (`mathrag down`, `mathrag up --detach`; in containers `docker compose restart`)"
 EDITED = f"{RESTART}: a source file was edited while it ran"
 
@@ -14,7 +14,7 @@ def advise_setting(setting: str) -> str:
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of checking one thing that a job needs."""
+    """Result of one check."""
 
     name: str
     """Name of the check."""
@@ -23,13 +23,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     """What was found; empty if there is nothing to add."""
     fix: str = ""
-    """What to do; empty if the check succeeded."""
+    """Advice that fixes the problem; empty if the check succeeded."""
 
 
 class NotReady(Exception):
-    """Something was looked at, and is not as it must be."""
+    """A check failed."""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
-        """Keep `fix`, what to do, if the check knows it better than its caller."""
+        """Store the message and `fix`, the advice of the check; if it is empty, the caller adds its own."""
         super().__init__(message)
         self.fix = fix

@@ -1,11 +1,11 @@
-"""The errors that users may see, as sentences that say what to do.
+"""The errors that users see.
 
-Each has an HTTP status, and one handler turns it into a problem. docs/reference/errors.md lists them.
+Each has an HTTP status. One handler converts them to problem documents; docs/reference/errors.md lists them.
 """
 
 
 class MathragError(Exception):
-    """An internal error, which is a defect of the service; also the base class of all others."""
+    """An internal error, which is a defect of the service. It is also the base class of all other errors."""
 
     status = 500
     kind = "internal"
@@ -24,21 +24,21 @@ class BadRequest(MathragError):
 
 
 class Unauthorized(MathragError):
-    """The request has no API key, or one that is not valid."""
+    """The request has no API key, or the key is not valid."""
 
     status = 401
     kind = "unauthorized"
 
 
 class Forbidden(MathragError):
-    """The API key lacks the scope that the request needs, or the job is of another key."""
+    """The API key lacks the scope that the request needs, or the job belongs to another key."""
 
     status = 403
     kind = "forbidden"
 
 
 class NotFound(MathragError):
-    """Nothing has this name or id."""
+    """No object has this name or id."""
 
     status = 404
     kind = "not_found"
@@ -60,13 +60,13 @@ class Conflict(MathragError):
 
 
 class InProgress(Conflict):
-    """The same request is being processed right now."""
+    """The same request is still being processed."""
 
     kind = "in_progress"
 
 
 class Unreadable(Conflict, ValueError):
-    """This release cannot use a stored row, or the pipeline that it names; the message says which and why."""
+    """This release cannot use a stored row, or the pipeline that the row names; the message names it and the reason."""
 
     kind = "unreadable"
 
@@ -88,7 +88,7 @@ class InvalidLine(Invalid):
         self.line = line
         self.said = message
         self.others: tuple[InvalidLine, ...] = ()
-        """The problems of further lines, as far as they were read."""
+        """Problems of further lines, up to the point where reading stopped."""
 
 
 class IdempotencyMismatch(MathragError):
@@ -106,14 +106,14 @@ class TooLarge(MathragError):
 
 
 class PreconditionFailed(MathragError):
-    """The resource has changed since the caller read it."""
+    """The resource has changed since the client read it."""
 
     status = 412
     kind = "precondition_failed"
 
 
 class PreconditionRequired(MathragError):
-    """The request must name the version of the resource that it changes (`If-Match`)."""
+    """The request must send the version of the resource that it changes (header `If-Match`)."""
 
     status = 428
     kind = "precondition_required"
@@ -135,8 +135,8 @@ class HeaderTooLarge(MathragError):
 
 
 class Unavailable(MathragError):
-    """A service or PostgreSQL is away, or `limits.connections` are open. With an `Idempotency-Key`, the request can
-    safely be sent again."""
+    """A service or PostgreSQL is unavailable, or `limits.connections` connections are open. A request with an
+    `Idempotency-Key` can safely be repeated."""
 
     status = 503
     kind = "unavailable"
@@ -144,11 +144,11 @@ class Unavailable(MathragError):
     def __init__(self, message: str, *, hint: str | None = None, what: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.what = what or message
-        """Name of the service that is away, if the message says more than that."""
+        """Name of the unavailable service, if the message does not consist of it."""
 
 
 class Refused(Unavailable):
-    """A needed service answers, but refuses this request; sending it again does not help."""
+    """A service that the request needs answers, but refuses it. Repeating the request does not help."""
 
     kind = "refused"
 

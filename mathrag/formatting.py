@@ -1,4 +1,4 @@
-"""Format figures in words, the same on a terminal and on a page."""
+"""Format figures as text, in the same way for the terminal and for pages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 from mathrag.messages import format_count
 
 SMALL = 0.0001
-"""The smallest p-value that is printed as it is."""
+"""Smallest p-value that is printed as a number."""
 NOT_FOUND = ("missing", "unbalanced", "only_reasoning")
-"""Kinds of extraction that found no final answer. A refusal is not one of them: nothing was to be found."""
+"""Kinds of extraction that found no final answer. A refusal is not one of them, because it has no answer."""
 ANOTHER_GRADER = "Choose another grader; an import can also give the final answers themselves, as `answer`"
-"""What to do if most answers hold no final answer."""
+"""Advice if most answers have no final answer."""
 
 
 def format_accuracy(figure: Any) -> str:
-    """Return for example "61.0 % (56.7 to 65.2), 305 of 500"."""
+    """Return text such as "61.0 % (56.7 to 65.2), 305 of 500"."""
     if figure["value"] is None:
         return "nothing was graded"
     return f"{format_share(figure)}, {format_counted(figure)}"
 
 
 def format_counted(figure: Any) -> str:
-    """Return what an accuracy is of: "305 of 500", or "mean of 40 items, 80 answers" if items have several answers."""
+    """Return the counts of an accuracy: "305 of 500", or "mean of 40 items, 80 answers" if items have several."""
     items, answers = figure.get("items", figure["graded"]), figure["graded"]  # older servers do not count items
     if items == answers:
         return f"{figure['correct']} of {answers}"
@@ -29,7 +29,7 @@ def format_counted(figure: Any) -> str:
 
 
 def format_share(figure: Any) -> str:
-    """Return for example "61.0 % (56.7 to 65.2)"."""
+    """Return text such as "61.0 % (56.7 to 65.2)"."""
     return f"{100 * figure['value']:.1f} % ({format_interval(figure)})"
 
 
@@ -43,15 +43,15 @@ def format_headline(report: Any) -> str:
 
 
 def format_right(figure: Any, when: str = "") -> str:
-    """Return for example "61.0 % right (56.7 to 65.2), 305 of 500", with `when`, such as " so far", after "right"."""
+    """Return text such as "61.0 % right (56.7 to 65.2), 305 of 500", with `when` (such as " so far") after "right"."""
     return format_accuracy(figure).replace(" %", f" % right{when}", 1)
 
 
 def explain_missing_answers(extraction: Mapping[str, int], accuracy: Any) -> str | None:
-    """Say that an accuracy means little because more than half of the answers hold no final answer; else None.
+    """Explain that an accuracy means little if more than half of the answers have no final answer; otherwise None.
 
     Args:
-        extraction: answers by how their final answer was found, as in a report.
+        extraction: number of answers by the way in which their final answer was found, as in a report.
         accuracy: the job's accuracy.
     """
     missing = sum(extraction.get(kind, 0) for kind in NOT_FOUND)
@@ -66,7 +66,7 @@ def explain_missing_answers(extraction: Mapping[str, int], accuracy: Any) -> str
 
 
 def format_mean(mean: Any) -> str:
-    """Return for example "61.0 % (56.7 to 65.2), 500 items"."""
+    """Return text such as "61.0 % (56.7 to 65.2), 500 items"."""
     if mean["value"] is None:
         return "not measured"
     between = "" if mean["low"] is None else f" ({format_interval(mean)})"
@@ -79,7 +79,7 @@ def format_interval(found: Any) -> str:
 
 
 def format_counts(counts: dict[str, int]) -> str:
-    """Return for example "judge 40, generate 100", without the counts that are 0."""
+    """Return text such as "judge 40, generate 100", without counts of 0."""
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
@@ -88,14 +88,16 @@ def describe_difference(test: Any) -> str:
     if test is None:
         return "too few queries to compare"
     known = test["low"] is not None
-    interval = f"{test['low']:+.4f} to {test['high']:+.4f}" if known else "the same on every query, so no interval"
+    interval = (
+        f"{test['low']:+.4f} to {test['high']:+.4f}" if known else "equal on every query, so there is no interval"
+    )
     verdict = "separable" if test["separable"] else f"not separable on {test['n']} queries"
     p = f"p = {test['adjusted']:.4f}" if test["adjusted"] >= SMALL else f"p < {SMALL}"
     return f"{test['value']:+.4f} ({interval}), {p}: {verdict}"
 
 
 def format_figure(value: float | None) -> str:
-    """Format a value with four decimals; "-" stands for None."""
+    """Format a value with four decimals; return "-" for None."""
     return "-" if value is None else f"{value:.4f}"
 
 
@@ -105,7 +107,7 @@ def take_last_line(text: str | None) -> str | None:
 
 
 def format_duration(seconds: float) -> str:
-    """Return for example "8 s", "4 min" or "2.5 h"."""
+    """Return text such as "8 s", "4 min" or "2.5 h"."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * size:
             return f"{_round_short(seconds / size)} {unit}"
@@ -113,7 +115,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_duration_range(low: float, high: float) -> str:
-    """Return for example "2 to 4 min"; both bounds have their unit where the units differ."""
+    """Return text such as "2 to 4 min"; if the units differ, both bounds have one."""
     one, other = format_duration(low), format_duration(high)
     if one == other:
         return f"about {one}"

@@ -1,4 +1,4 @@
-"""This installation: its commit, the server beside it, and the commands that add what is missing."""
+"""This installation: its commit, whether the server is installed, and commands that install missing packages."""
 
 import json
 import shlex
@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 from mathrag.errors import NotInstalled
 
 CLIENT, SERVER = "mathrag", "mathrag-gate"
-"""The two distributions. The server requires the client of its version."""
+"""The two distributions. The server requires the client of the same version."""
 SERVER_PACKAGE = "mathrag_gate"
-"""A package of the server. A folder of the user may be called `shared` or `services`, but hardly this."""
+"""A package that identifies the server: a user's folder may be called `shared` or `services`, but not this."""
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORIGIN = "direct_url.json"
 """File in which pip records the origin of an installation (PEP 610)."""
@@ -36,14 +36,14 @@ def _git(*arguments: str) -> str | None:
     git = shutil.which("git")
     if git is None or not (REPOSITORY / ".git").exists():
         return None
-    # Without optional locks: who works in this clone meanwhile must not find its index locked.
+    # Without optional locks, a developer who works in this clone never finds its index locked.
     command = [git, "--no-optional-locks", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)  # noqa: S603
     return done.stdout.strip() if done.returncode == 0 else None
 
 
 def has_server() -> bool:
-    """Tell whether the server is installed in this environment."""
+    """Return True if the server is installed in this environment."""
     return find_spec(SERVER_PACKAGE) is not None
 
 
@@ -51,7 +51,7 @@ def import_server(module: str, requirement: str = SERVER) -> Any:
     """Import a module of the server, which the client alone does not have.
 
     Raises:
-        NotInstalled: the server is not installed; the hint installs `requirement`, the server with what it needs here.
+        NotInstalled: the server is not installed; the hint is the command that installs `requirement`.
     """
     if not has_server():
         raise not_installed(SERVER_PACKAGE, requirement)
@@ -61,8 +61,8 @@ def import_server(module: str, requirement: str = SERVER) -> Any:
 def install_command(requirement: str) -> str:
     """Return the command that installs a requirement, such as `mathrag-gate[embedded]`, into this environment.
 
-    The distributions are on no index. It installs from the wheel or clone that this installation came from; a wheel of
-    the server is expected beside that of the client.
+    No package index has the distributions. The command installs from the wheel or clone of this installation; it
+    expects the server's wheel in the folder of the client's wheel.
     """
     name, bracket, extra = requirement.partition("[")
     options, source = _find_source(name)
@@ -70,7 +70,7 @@ def install_command(requirement: str) -> str:
 
 
 def _find_source(name: str) -> tuple[list[str], str]:
-    """Return pip's options and its argument for a distribution of ours; the name of its wheel if nothing is known."""
+    """Return pip's options and its argument for a distribution; the wheel's name if its origin is unknown."""
     wheel = f"{name.replace('-', '_')}-{version(CLIENT)}-py3-none-any.whl"
     for installed in (name, CLIENT):
         path, editable = _find_origin(installed)
@@ -85,7 +85,7 @@ def _find_source(name: str) -> tuple[list[str], str]:
 
 
 def _find_origin(name: str) -> tuple[Path | None, bool]:
-    """Return the wheel or folder that a distribution was installed from, and whether it is run from there."""
+    """Return the wheel or folder that a distribution was installed from, and True if the code runs from there."""
     try:
         noted = distribution(name).read_text(ORIGIN)
     except PackageNotFoundError:
@@ -98,12 +98,12 @@ def _find_origin(name: str) -> tuple[Path | None, bool]:
 
 
 def not_installed(package: str, requirement: str, needs_it: str = "") -> NotInstalled:
-    """Make the error for a missing package that `requirement` brings; `needs_it` says what needs it."""
+    """Create the error for a missing package that `requirement` installs; `needs_it` names the feature."""
     why = f": {needs_it}" if needs_it else ""
     what = f"the server (`{SERVER}`)" if package == SERVER_PACKAGE else f"`{package}` of `{requirement}`"
     return NotInstalled(f"{what} is not installed{why}", hint=install_command(requirement))
 
 
 def find_missing_package(package: str, requirement: str) -> NotInstalled | None:
-    """Return the error for a missing package that `requirement` brings; None if it is installed."""
+    """Return the error for a missing package that `requirement` installs; None if the package is installed."""
     return None if find_spec(package) else not_installed(package, requirement)

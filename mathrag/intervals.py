@@ -1,4 +1,4 @@
-"""Intervals: bootstrap, shares, repeats and monotone fits."""
+"""Confidence intervals, bootstrap, monotone fits and the spread between repeats."""
 
 import statistics
 from collections import Counter
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Compute confidence intervals of shares, such as accuracy over items, and of counts.
+# Confidence intervals of shares, such as accuracy over items, and of counts.
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +66,14 @@ def _check_confidence(confidence: float) -> None:
         raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
 
 
-# Count items by their values, which is all that a mean over items, its interval and its tests need.
+# Counts of items by their values: a mean over items, its interval and its tests need nothing else.
 #
 # The repeats of an item are one observation: the share of its correct answers (clustered by item). There are few
-# distinct shares, so the counts are small however many items there are.
+# distinct shares, so the tables stay small for any number of items.
 
 Graded = Mapping[tuple[int, int], int]
-"""Number of items by (correct answers, graded answers), without ungraded items. For a score the first
-is the sum of the answers' values, in whole parts of a unit."""
+"""Number of items by (correct answers, graded answers), without ungraded items. For a score, the first
+is the sum of the answers' values, as a whole number of units."""
 Values = Mapping[Fraction, int]
 """Number of items by value, as exact fractions."""
 Table = Mapping[tuple[Fraction, Fraction], int]
@@ -98,7 +98,7 @@ def count_items(strata: Iterable[Values] | Iterable[Table]) -> int:
 
 
 def mean_over_items(strata: Sequence[Values]) -> float | None:
-    """Compute the mean over all items with equal weights; None if there are no items."""
+    """Compute the mean over all items with equal weights; return None if there are no items."""
     count = count_items(strata)
     return float(sum(value * n for stratum in strata for value, n in stratum.items()) / count) if count else None
 
@@ -106,9 +106,9 @@ def mean_over_items(strata: Sequence[Values]) -> float | None:
 def estimate_share(values: Values) -> Interval:
     """Estimate the mean over items of their shares of correct answers, with Wilson's 95 % interval over items.
 
-    Wilson's interval needs a whole number of right items. If an item's answers differ, it is that of the nearest whole
-    number, which is half an item away at most; the interval of k of n reaches at least that far to both sides within
-    [0, 1], so it always holds the mean. Without items the value is None, and the interval [0, 1].
+    Wilson's interval needs a whole number of right items. If an item's answers differ, the nearest whole number is
+    used, which is at most half an item away. The interval of k of n extends at least that far to both sides within
+    [0, 1], so it always contains the mean. Without items, the value is None and the interval is [0, 1].
     """
     count = count_items([values])
     right = sum(value * n for value, n in values.items())
@@ -132,22 +132,22 @@ def merge_strata(strata: Iterable[Values]) -> Values:
 
 # Bootstrap the mean over items within strata (Efron 1979; percentile interval).
 #
-# Drawing n items with replacement and counting the values is one multinomial draw of the values' counts, so 9,999
-# resamples of 100,000 items cost as much as those of 100. `scipy.stats.bootstrap` would hold or make every item of
-# every resample; a test shows that both draw from the same distribution.
+# Drawing n items with replacement and counting the values equals one multinomial draw of the values' counts, so 9,999
+# resamples of 100,000 items cost as much as those of 100. `scipy.stats.bootstrap` would draw every item of every
+# resample; a test shows that both draw from the same distribution.
 
 RESAMPLES = 9999
-"""Number of resamples, here and for tests: scipy's default."""
+"""Number of resamples, also for tests (scipy's default)."""
 RESAMPLES_AT_ONCE = 1111
 """Resamples in memory at once; divides `RESAMPLES`."""
 SEED = 0
 
 
 def bootstrap(strata: Sequence[Values], confidence: float = 0.95, seed: int = SEED) -> Interval | None:
-    """Estimate the mean over all items and its percentile interval; None if there are no items.
+    """Estimate the mean over all items and its percentile interval; return None if there are no items.
 
     Items are drawn within each stratum (such as a dataset), which keeps its size. The same counts and seed give the
-    same interval. If all items of every stratum have one value, the interval is that point: use `wilson` then.
+    same interval. If all items of every stratum have one value, the interval is that point; then use `wilson`.
 
     Raises:
         ValueError: unless 0 < confidence < 1.
@@ -165,30 +165,30 @@ def bootstrap(strata: Sequence[Values], confidence: float = 0.95, seed: int = SE
 
 
 def _resample_sums(stratum: Values, rng: "np.random.Generator") -> "NDArray[np.float64]":
-    """Draw the sum of the values for each resample."""
+    """Draw the sum of a stratum's values for each resample."""
     import numpy as np
 
-    values, counts = zip(*sorted(stratum.items()), strict=True)  # however the counts were collected
+    values, counts = zip(*sorted(stratum.items()), strict=True)  # the result must not depend on the order of counting
     worth, count = np.array([float(value) for value in values]), sum(counts)
     shares = np.array(counts) / count
     drawn = [rng.multinomial(count, shares, RESAMPLES_AT_ONCE) @ worth for _ in range(RESAMPLES // RESAMPLES_AT_ONCE)]
     return np.concatenate(drawn)
 
 
-# Convert one scale to another by means that never fall.
+# Monotone conversion of one scale to another.
 
 DIGITS = 6
-"""Decimals of each value, so that the same labels give the same bytes."""
+"""Decimals of each value; rounding makes equal labels give equal bytes."""
 
 
 def fit_monotone(means: Sequence[float | None], weights: Sequence[int]) -> tuple[float, ...]:
     """Fit the values closest to `means` that never fall: isotonic regression by least squares with `weights`.
 
-    scipy pools adjacent violators (Barlow et al. 1972). None in `means` stands for no observation: its value is
-    interpolated between its neighbours, and constant beyond the last one.
+    scipy pools adjacent violators (Barlow et al. 1972). None in `means` marks a point without observation: its value is
+    interpolated between its neighbours, and constant beyond the last observation.
 
     Raises:
-        ValueError: there is no observation at all.
+        ValueError: there is no observation.
     """
     import numpy as np
     from scipy import optimize  # slow to import, and most processes never need it
@@ -199,19 +199,19 @@ def fit_monotone(means: Sequence[float | None], weights: Sequence[int]) -> tuple
         if mean is not None
     ]
     if not seen:
-        raise ValueError("nothing was observed")
+        raise ValueError("`means` has no observation")
     places, known, counts = zip(*seen, strict=True)
     fitted = optimize.isotonic_regression(known, weights=counts).x
     return tuple(round(float(value), DIGITS) for value in np.interp(range(len(means)), places, fitted))
 
 
-# Measure the spread between repeats: it shows the effect of sampling, not of the number of items.
+# Spread between repeats: it shows the effect of sampling, not of the number of items.
 
 SHARED = "repeats shared their replies (greedy decoding): they are one measurement, and std is 0 by construction"
 DETERMINISTIC = "greedy decoding is deterministic: std is 0 by construction, unless another stage or the server varies"
 JUDGED = (
-    "greedy decoding: repeats differ only where the judge model, asked anew in each, led to another context; std is of"
-    " that alone"
+    "greedy decoding: repeats differ only if the judge model, asked again in each, led to another context; std shows"
+    " only that"
 )
 CLUSTERED = "intervals count items, not samples: repeats of one item are not independent"
 
@@ -232,12 +232,12 @@ class Repeats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain_repeats(*, greedy: bool, shared: bool, judged: bool = False) -> str:
-    """Return what a reader must know about the repeats.
+    """Return the note about the repeats that a reader needs.
 
     Args:
         greedy: answers were decoded greedily.
         shared: equal calls of several repeats shared their replies.
-        judged: the judge model was called anew in each repeat.
+        judged: the judge model was called again in each repeat.
     """
     if greedy and judged:
         return JUDGED
@@ -249,7 +249,7 @@ def explain_repeats(*, greedy: bool, shared: bool, judged: bool = False) -> str:
 def measure_spread(counts: Sequence[tuple[float, int]]) -> Repeats:
     """Measure the spread of (correct, graded) answers by repeat; for a score the first is the sum of its values.
 
-    The answers are those to the items that have a value in every repeat that has any.
+    Only items with a value in every repeat that has values are counted.
     """
     accuracies = tuple(right / graded if graded else None for right, graded in counts)
     known = [each for each in accuracies if each is not None]

@@ -26,10 +26,10 @@ from mathrag.client.async_client import AsyncClient
 from mathrag.client.errors import Failed, failure
 from mathrag.client.request import Json
 
-# Arguments of each tool: the schema that clients see, and the struct that the arguments are parsed into.
+# Arguments of each tool: the schema that clients see, and the struct for parsing.
 #
-# Names, types, values and defaults of `enhanced-search` and `enhanced-chat` are those of the source document, plus
-# `corpus`. Where the document gives no default, its configuration does: `hybrid`, with CRAG.
+# `enhanced-search` and `enhanced-chat` have the names, types, values and defaults of the source document, plus
+# `corpus`. If the document gives no default, its configuration does: `hybrid`, with CRAG.
 
 Schema = dict[str, Any]
 A = TypeVar("A", bound="Arguments")
@@ -38,7 +38,7 @@ CORPUS: Schema = {"type": "string", "description": "Corpus to search; required o
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the arguments of a tool; unknown fields are refused."""
+    """Base class of the arguments of a tool; unknown fields are rejected."""
 
 
 class SearchArguments(Arguments, frozen=True, kw_only=True):
@@ -64,11 +64,13 @@ class SubmitArguments(Arguments, frozen=True, kw_only=True):
     """Arguments of `job-submit`."""
 
     name: Annotated[str, Meta(description="Name of the new job.")]
-    dataset: Annotated[str, Meta(description="Dataset to run on.")]
+    dataset: Annotated[str, Meta(description="Dataset with the questions.")]
     pipeline: Annotated[str, Meta(description="Pipeline that answers, such as hybrid or mathrag-gate.")]
     corpus: Annotated[str | None, Meta(description=CORPUS["description"])] = None
-    limit: Annotated[int | None, Meta(description="Number of questions, from the first; all by default.")] = None
-    repeats: Annotated[int, Meta(description="How often each question is asked.")] = 1
+    limit: Annotated[int | None, Meta(description="Number of questions, counted from the first; all by default.")] = (
+        None
+    )
+    repeats: Annotated[int, Meta(description="Number of times that each question is asked.")] = 1
     params: Annotated[
         dict[str, Any],
         Meta(description='Parameters, nested, such as {"gate": {"tau": 0.3}, "metrics": {"names": ["faithfulness"]}}.'),
@@ -83,7 +85,7 @@ class CorpusArguments(Arguments, frozen=True, kw_only=True):
     documents: Annotated[
         dict[str, str],
         Meta(
-            description="Texts by id, such as a file's name; 1 to 1,000 of at most 1 MiB together.",
+            description="Texts by id, such as a file name; 1 to 1,000 texts of at most 1 MiB together.",
             min_length=1,
             max_length=1000,
         ),
@@ -93,11 +95,11 @@ class CorpusArguments(Arguments, frozen=True, kw_only=True):
 class JobArguments(Arguments, frozen=True, kw_only=True):
     """Arguments of `job-status` and `job-report`."""
 
-    job: Annotated[str, Meta(description="Name, id, or the first characters of the id (four or more).")]
+    job: Annotated[str, Meta(description="Job: name, id, or the first characters of the id (four or more).")]
 
 
 def make_schema(kind: type[Arguments]) -> Schema:
-    """Return the schema of these arguments as clients see it: null and empty defaults are left out."""
+    """Return the schema of these arguments for clients, without null and empty defaults."""
     found = msgspec.json.schema_components([kind])[1][kind.__name__]
     properties = {
         name: {
@@ -109,7 +111,7 @@ def make_schema(kind: type[Arguments]) -> Schema:
     return {"type": "object", "properties": properties, "required": found["required"]}
 
 
-# These two are as the source document prints them.
+# These two schemas are copied from the source document.
 SEARCH: Schema = {
     "type": "object",
     "properties": {
@@ -135,7 +137,7 @@ def read(given: dict[str, Any], kind: type[A]) -> A:
     """Parse `given` as the arguments of a tool.
 
     Raises:
-        Failed: one is missing, unknown or of another type; the message names it.
+        Failed: an argument is missing, unknown or of a wrong type; the message names it.
     """
     try:
         return msgspec.convert(given, kind)
@@ -144,16 +146,16 @@ def read(given: dict[str, Any], kind: type[A]) -> A:
         raise Failed("invalid", str(error).replace("`$.", "`"), hint=hint) from error
 
 
-# The tools: each sends one or two requests to the API, with the command line's client and key.
+# The tools: each sends one or two requests to the API with the command line's client and key.
 
 MODES = {"semantic": "dense", "hybrid": "hybrid", "bm25": "sparse"}
 """The API's search mode for each strategy."""
 PIPELINE = "enhanced"
 UPLOAD_BYTES = 1 << 20
-"""Most that one call may upload. With the shipped embeddings, both indexes of so much are built before clients stop
-waiting; with slower ones, the same call again finds the corpus there."""
+"""Largest upload of one call in bytes. With the shipped embeddings, both indexes of 1 MiB are built before clients
+stop waiting; with slower embeddings, a second identical call finds the corpus."""
 WAIT_S = 55
-"""Longest wait for a chat in seconds; a longer one is returned as a job, because clients stop after about a minute."""
+"""Longest wait for a chat in seconds; a longer chat is returned as a job, because clients stop after a minute."""
 
 
 class Server(NamedTuple):
@@ -163,12 +165,16 @@ class Server(NamedTuple):
     corpus: str | None = None
 
     async def corpus_for(self, named: str | None) -> str:
-        """Return the named corpus, else the default, else the only one that exists.
+        """Return the named corpus, or the default corpus, or the only one that exists.
 
         Raises:
             Failed: no corpus is named, and there are several or none.
         """
-        return named or self.corpus or texts.only(await self.client.send(texts.list_corpora().limited(5)))
+        return (
+            named
+            or self.corpus
+            or texts.require_only_corpus(await self.client.send(texts.list_corpora().with_limit(5)))
+        )
 
 
 class ServedTool(NamedTuple):
@@ -179,7 +185,7 @@ class ServedTool(NamedTuple):
     schema: Schema
     run: Callable[[Server, Json], Awaitable[Any]]
     changes: bool
-    """Whether a call stores anything."""
+    """A call stores something on the server."""
 
 
 async def enhanced_search(server: Server, given: Json) -> Any:
@@ -196,8 +202,8 @@ async def enhanced_chat(server: Server, given: Json) -> Any:
     """Send `POST /v1/chat` with the pipeline `enhanced`."""
     chat = read(given, ChatArguments)
     if "context_length" in given and not chat.enable_compression:
-        problem = "`context_length`: is not read while `enable_compression` is false, so it would change nothing"
-        raise Failed("invalid", problem, hint="leave it out, or change `enable_compression`")
+        problem = "`context_length` has no effect while `enable_compression` is false"
+        raise Failed("invalid", problem, hint="remove `context_length`, or set `enable_compression` to true")
     tokens = {"tokens": chat.context_length} if chat.enable_compression else {}
     body = {
         "question": chat.query, "corpus": await server.corpus_for(chat.corpus), "pipeline": PIPELINE,
@@ -207,21 +213,21 @@ async def enhanced_chat(server: Server, given: Json) -> Any:
 
 
 async def corpus_create(server: Server, given: Json) -> Any:
-    """Send `POST /v1/corpora`, a line a document; the service checks the lines as it does those of a file.
+    """Send `POST /v1/corpora` with one line per document; the service checks the lines like those of a file.
 
     Raises:
-        Failed: the documents are too large together.
+        Failed: the documents together are too large.
     """
     upload = read(given, CorpusArguments)
     lines = [msgspec.json.encode({"id": id, "text": text}) + b"\n" for id, text in upload.documents.items()]  # noqa: A001
     if (size := sum(map(len, lines))) > UPLOAD_BYTES:
-        problem = f"`documents`: {size:,} bytes; one call uploads at most {UPLOAD_BYTES:,}"
+        problem = f"`documents` has {size:,} bytes, more than the {UPLOAD_BYTES:,} of one call"
         raise Failed("too_large", problem, hint="upload files: mathrag corpus create NAME --from PATH")
     return await server.client.send(texts.upload("corpora", lines, upload.name))
 
 
 async def job_submit(server: Server, given: Json) -> Any:
-    """Send `POST /v1/jobs` with an idempotency key, so that a retry on the way does not make a second job."""
+    """Send `POST /v1/jobs` with an idempotency key, so that a retry does not create a second job."""
     request = read(given, SubmitArguments)
     body = {name: getattr(request, name) for name in request.__struct_fields__}
     body["corpus"] = request.corpus or server.corpus
@@ -252,21 +258,21 @@ TOOLS = (
         make_schema(CorpusArguments), corpus_create, changes=True,
     ),
     ServedTool(
-        "job-submit", "Answer every question of a dataset by a pipeline. Returns at once; follow it with job-status.",
+        "job-submit", "Let a pipeline answer every question of a dataset. Returns at once; follow it with job-status.",
         make_schema(SubmitArguments), job_submit, changes=True,
     ),
     ServedTool(
-        "job-status", "Show state, counts and estimated time of a job or of a chat.",
+        "job-status", "Show the state, counts and estimated time of a job or chat.",
         make_schema(JobArguments), job_status, changes=False,
     ),
     ServedTool(
-        "job-report", "Show a job's accuracy with its interval, its failures and its cost.",
+        "job-report", "Show a job's accuracy with its confidence interval, its failures and its cost.",
         make_schema(JobArguments), job_report, changes=False,
     ),
 )  # fmt: skip
 BY_NAME = {tool.name: tool for tool in TOOLS}
 
-# The MCP server: lists and calls tools over standard input and output, where nothing else may be written.
+# The MCP server lists and calls tools over standard input and output; nothing else may be written there.
 
 INSTRUCTIONS = "Search a corpus of mathematics, ask questions about it, and run jobs over datasets of questions."
 
@@ -290,11 +296,11 @@ def build_protocol(server: Server) -> Protocol[Any]:
     async def call_tool(_context: Any, params: CallToolRequestParams) -> CallToolResult:
         tool = BY_NAME.get(params.name)
         if tool is None:
-            message = f"there is no tool {params.name!r}; the tools are {', '.join(BY_NAME)}"
+            message = f"unknown tool {params.name!r}; the tools are {', '.join(BY_NAME)}"
             raise MCPError(INVALID_PARAMS, message)
         try:
             value = await tool.run(server, params.arguments or {})
-        except Exception as error:  # noqa: BLE001 - a defect must reach the model as a message, too
+        except Exception as error:  # noqa: BLE001 - a defect must also reach the model as a message
             failed = failure(error)
             words = failed.message + (f"\nfix: {failed.hint}" if failed.hint else "")
             return CallToolResult(content=[TextContent(text=words)], is_error=True)
@@ -308,7 +314,7 @@ def build_protocol(server: Server) -> Protocol[Any]:
 
 
 async def serve(corpus: str | None, patience_s: float) -> None:
-    """Serve one client until it closes standard input; `corpus` is the default of calls that name none."""
+    """Serve one client until it closes standard input; `corpus` is the default corpus."""
     async with AsyncClient(timeout_s=patience_s) as client, stdio_server() as (reading, writing):
         speaking = build_protocol(Server(client, corpus))
         await speaking.run(reading, writing, speaking.create_initialization_options())

@@ -1,4 +1,4 @@
-"""Words of messages: counts with their nouns, suggestions for misspelt names, and no secrets."""
+"""Text for messages: counts with nouns, suggestions for misspelt names, and removal of secrets."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ HIDDEN = "***"
 PASSWORD = re.compile(r"(?P<shown>\w://[^\s/:@]*:)[^\s/@]+(?=@)")
 BEARER = re.compile(r"(?P<shown>\bbearer\s+)[\w.~+/=-]+", re.IGNORECASE)
 KEY = re.compile(r"(?P<shown>\bmrg_[\da-f]{8}_)[\da-f]{64}\b")
-"""Matches an API key of this project; its first part is public."""
+"""Matches an API key of MathRAG-Gate; its first part is public."""
 
 
 def redact(text: str) -> str:
@@ -23,8 +23,8 @@ def format_count(count: int, one: str, several: str | None = None) -> str:
 
     Args:
         count: the number.
-        one: what follows a 1, such as "line was rejected".
-        several: what follows any other number, such as "lines were rejected"; by default `one` with an "s".
+        one: the text after a 1, such as "line was rejected".
+        several: the text after any other number, such as "lines were rejected"; by default `one` plus "s".
     """
     return f"{count} {one if count == 1 else several or f'{one}s'}"
 
@@ -37,6 +37,6 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def make_hint(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return `did you mean 'hybrid'?` if a known name is similar, followed in any case by `otherwise`."""
+    """Return `otherwise`, after a suggestion such as `did you mean 'hybrid'?` if a known name is similar."""
     near = find_nearest(name, known)
     return f"did you mean {near!r}? Otherwise: {otherwise}" if near else otherwise

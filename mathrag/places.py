@@ -1,4 +1,4 @@
-"""The default places of configuration and data."""
+"""Default paths of the configuration and the data."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ DATA_DIR = Path(".mathrag")
 
 
 def config_file() -> Path:
-    """Return the path of the settings' YAML file, which need not exist: `MATHRAG_CONFIG`, or `mathrag.yaml` here."""
+    """Return the path of the settings file: `MATHRAG_CONFIG`, or `mathrag.yaml` in this folder. It need not exist."""
     return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
 
 

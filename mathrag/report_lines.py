@@ -1,4 +1,4 @@
-"""A report, the rules of a sample and a verdict as lines of text."""
+"""Format a report, the rules of a sample and a verdict as lines of text."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,18 +13,18 @@ from mathrag.formatting import (
     take_last_line,
 )
 
-# Write a report as lines: first the accuracy, then what may be wrong with it, then what it cost.
+# The lines of a report: the accuracy, then reasons to doubt it, then the cost.
 
-GRADERS = {"math": "math-verify", "last-number": "math-verify; the last number where no answer is marked"}
-"""Names of graders beside a figure, where they differ from the setting."""
+GRADERS = {"math": "math-verify", "last-number": "math-verify; the last number if no answer is marked"}
+"""Names of graders next to a figure, if they differ from the setting."""
 MATHEMATICAL = ("math", "math-dataset", "last-number")
-"""Graders that compare values, where the strict one compares texts."""
+"""Graders that compare values; their strict counterpart compares texts."""
 SHOWN_RULES = 5
-"""Rules that a report lists."""
+"""Largest number of rules that a report lists."""
 
 
 def build_lines(found: Any) -> Iterator[tuple[str, object]]:
-    """Yield the name and the value of each line; a line without a value is not shown."""
+    """Yield the name and the value of each line; the caller skips lines without a value."""
     counts = found["request_counts"]
     yield "reason", take_last_line(found["reason"])
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
@@ -73,7 +73,7 @@ def describe_score(found: Any) -> str | None:
 
 
 def describe_their_scores(theirs: Any) -> str | None:
-    """Describe where the evaluation that an import came with differs from this job's grader."""
+    """Describe the differences between the evaluation of an import and this job's grader."""
     if theirs is None:
         return None
     said = f"right in {theirs['right']} of {theirs['scored']}; this job's grader differs on {theirs['differing']}"
@@ -89,7 +89,7 @@ def describe_strict_accuracy(found: Any) -> str | None:
 
 
 def list_answer_ranks(found: Any) -> Iterator[tuple[str, object]]:
-    """Yield how often an answer occurs in the first k documents, where that was measured."""
+    """Yield the share of items with an answer in the first k documents, if it was measured."""
     for name, share in found.items():
         k = name.removeprefix("answer@")
         first = "first document" if k == "1" else f"first {k} documents"
@@ -97,8 +97,8 @@ def list_answer_ranks(found: Any) -> Iterator[tuple[str, object]]:
 
 
 def list_metrics(metrics: Any, sufficiency: Any) -> Iterator[tuple[str, object]]:
-    """Yield the mean of each score of the job's metrics with its interval, what could not be measured, and the controls
-    of the judge model.
+    """Yield each metric's mean scores with intervals, the numbers of samples without a value, and the controls of the
+    judge model.
     """
     for name, found in metrics.items():
         mean = found["mean"]
@@ -112,7 +112,7 @@ def list_metrics(metrics: Any, sufficiency: Any) -> Iterator[tuple[str, object]]
         ways = {way: controls.get(way) for way in ("swapped", "copied", "reversed")}
         if known := [f"{way} {value:.2f}" for way, value in ways.items() if value is not None]:
             parts.append(", ".join(known))
-        # Older servers do not tell languages apart.
+        # Older servers do not distinguish languages.
         by_language = found.get("languages", {}).items()
         parts += [f"{'Chinese' if each == 'zh' else 'others'} {mean['value']:.3f}" for each, mean in by_language]
         if found["auroc"] is not None:
@@ -122,18 +122,22 @@ def list_metrics(metrics: Any, sufficiency: Any) -> Iterator[tuple[str, object]]
 
 
 def describe_truncation(found: Any) -> str:
-    """Return how many answers were truncated, and the cause where it was not the token limit alone."""
+    """Return the number of truncated answers, and the causes if the token limit was not the only one."""
     by = found["truncated_by"]
     return f"{found['truncated']} truncated" + (f" ({format_counts(by)})" if by.keys() - {"length"} else "")
 
 
 def describe_lapses(calls: int) -> str | None:
-    """Return how many calls were cut off by a kill; alone, a call may compute other numbers than in a batch."""
-    return f"{calls}, which may have run twice; each ran again alone, with no call beside it" if calls else None
+    """Return the number of calls that a kill interrupted; a call alone may compute other numbers than in a batch."""
+    return (
+        f"{calls}, which may have run twice; each was repeated alone, without other calls in the batch"
+        if calls
+        else None
+    )
 
 
 def describe_repeats(repeats: Any, accuracy: Any) -> str | None:
-    """Describe the spread between repeats, which comes from sampling, and over which items it is if not over all."""
+    """Describe the spread between repeats, which comes from sampling, and name its items unless it is over all."""
     if repeats["std"] is None:
         return None
     each = ", ".join("-" if value is None else f"{100 * value:.1f}" for value in repeats["accuracies"])
@@ -143,7 +147,7 @@ def describe_repeats(repeats: Any, accuracy: Any) -> str | None:
 
 
 def describe_contamination(found: Any) -> str | None:
-    """Compare the accuracy on items with near-duplicates in the corpus to that on the others."""
+    """Compare the accuracy on items with near-duplicates in the corpus to the accuracy on the others."""
     if found is None:
         return None
     of = f"{found['affected']} of {found['items']} items ({100 * found['share']:.1f} %)"
@@ -151,7 +155,7 @@ def describe_contamination(found: Any) -> str | None:
 
 
 def describe_repeatability(found: Any) -> str | None:
-    """Return how often the judge gave the same rating when it was asked again."""
+    """Return the share of documents that the judge rated the same when asked again."""
     if found is None or found["same"]["value"] is None:
         return None
     share, low, high = (100 * found["same"][part] for part in ("value", "low", "high"))
@@ -161,7 +165,7 @@ def describe_repeatability(found: Any) -> str | None:
 
 
 def describe_scoring_problems(found: Any) -> str:
-    """Count what went wrong before the prompt was built."""
+    """Return the numbers of problems before the prompt was built."""
     parts = {
         "judge replies without a rating": found["parse_failures"],
         "samples unscored": found["unscored"],
@@ -172,12 +176,12 @@ def describe_scoring_problems(found: Any) -> str:
 
 
 def format_stage_counts(counts: dict[str, dict[str, int]]) -> str:
-    """Return for example "crag: ambiguous 61, correct 402; rewrite: rewritten 500"."""
+    """Return text such as "crag: ambiguous 61, correct 402; rewrite: rewritten 500"."""
     return "; ".join(f"{stage}: {format_counts(of)}" for stage, of in counts.items())
 
 
 def list_guidance(found: Any) -> Iterator[tuple[str, object]]:
-    """Yield what rules did for a pipeline that looks for them: a summary, then the most used rules."""
+    """Yield the effect of rules, for a pipeline that uses them: a summary, then the most used rules."""
     if found is None:
         return
     summary = f"{found['used']} of {found['bank'] or 'no bank'}: {format_accuracy(found['with_rules'])}"
@@ -190,7 +194,7 @@ def list_guidance(found: Any) -> Iterator[tuple[str, object]]:
 
 
 def list_retrieval(found: Any) -> Iterator[tuple[str, object]]:
-    """Yield how good the documents were, for a dataset that lists the relevant ones."""
+    """Yield measures of the retrieval, for a dataset that lists the relevant documents."""
     if found is None:
         return
     figures = {**found["final"], "Recall@context": found["context"]}
@@ -204,12 +208,12 @@ def list_retrieval(found: Any) -> Iterator[tuple[str, object]]:
 
 
 def format_seconds(stages: Any) -> str:
-    """Return the seconds by stage, of the calls that this job made."""
+    """Return the seconds of this job's own calls by stage."""
     return ", ".join(f"{role} {stage['seconds']:.1f}" for role, stage in stages.items() if stage["seconds"] is not None)
 
 
 def format_latency(stages: Any, samples: int) -> str | None:
-    """Return a sample's share of the calls' time by stage, reused calls included; None if no time is known."""
+    """Return a sample's share of the calls' time by stage, including reused calls; None if no time is known."""
     known = {role: stage["device_s"] / samples for role, stage in stages.items() if samples and stage.get("device_s")}
     by_stage = ", ".join(f"{role} {seconds:.2g}" for role, seconds in known.items())
     return (
@@ -220,29 +224,29 @@ def format_latency(stages: Any, samples: int) -> str | None:
 
 
 def format_tokens(stages: Any) -> str:
-    """Return the tokens in and out by role, of the calls that this job made."""
+    """Return the tokens in and out of this job's own calls by role."""
     counts = {role: (stage.get("prompt_tokens"), stage.get("completion_tokens")) for role, stage in stages.items()}
     return ", ".join(f"{role} {asked} in, {said} out" for role, (asked, said) in counts.items() if asked is not None)
 
 
 def format_cost(cost: Any) -> str | None:
-    """Return the cost in US dollars of the calls that this job made and of all calls that it uses; None if unknown."""
+    """Return the cost in US dollars of this job's own calls and of all calls that it uses; None if unknown."""
     known = {name: cost[name] for name in ("made", "all") if cost[name] is not None} if cost else {}
     return ", ".join(f"{name} calls {format_usd(usd)}" for name, usd in known.items()) or None
 
 
 def format_usd(usd: float) -> str:
-    """Return for example `$12.30`; amounts below one dollar have six decimals."""
+    """Return text such as `$12.30`; amounts below one dollar have six decimals."""
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.6f}"
 
 
-# Write a rule on one line: `prescribed(X, Z)`, with the variables X, Y, Z and then V3, V4.
+# Rules on one line: `prescribed(X, Z)`, with the variables X, Y, Z and then V3, V4.
 
 VARIABLES = "XYZ"
 
 
 def format_body(rule: Any) -> str:
-    """Return what must hold, such as `prescribed(X, Z), contains(Z, Y)`."""
+    """Return the body of a rule, such as `prescribed(X, Z), contains(Z, Y)`."""
     return ", ".join(map(format_atom, rule["body"]))
 
 
@@ -258,15 +262,15 @@ def _format_term(term: int | str) -> str:
     return VARIABLES[term] if term < len(VARIABLES) else f"V{term}"
 
 
-# Show the rules that guided a sample, and which of them found a document.
+# The rules that guided a sample, and those that found a document.
 
 
 def describe_rules(decisions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield each rule's name and its text, with its certainty and how many candidates it found."""
+    """Yield each rule's name and its text, with its certainty and its number of candidates."""
     for each in decisions:
         if each["stage"] == "rule":
             values = each["detail"]
-            brought = f"{len(values['documents'])} documents" if "documents" in values else "in the prompt alone"
+            brought = f"{len(values['documents'])} documents" if "documents" in values else "only in the prompt"
             yield f"rule {int(values['number'])}", f"{values['rule']} ({values['certainty']:.3f}): {brought}"
 
 
@@ -279,10 +283,10 @@ WORDS = {True: "right", False: "wrong", None: "none"}
 
 
 def describe_verdict(verdict: Any) -> str:
-    """Return for example "math-verify right, strict wrong" or "wrong, score 0.4".
+    """Return text such as "math-verify right, strict wrong" or "wrong, score 0.4".
 
     Args:
-        verdict: a grader's reply as the API's JSON has it.
+        verdict: a grader's reply, in the form of the API's JSON.
     """
     if verdict["type"] == "graded":
         return f"math-verify {WORDS[verdict['math_verify']]}, strict {WORDS[verdict['strict']]}"

@@ -1,6 +1,7 @@
-"""The first screen of a report: what a reader who knows no statistics should see of the compared systems.
+"""Write the first screen of a report: the comparison of systems for a reader without knowledge of statistics.
 
-Everything follows from the API's figures and the stored samples; no sentence claims more than the test says. Pure.
+Everything follows from the API's figures and the stored samples; no sentence claims more than the test shows. All
+functions are pure.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from shared.pages.figures import AccuracyRow
 from shared.pipelines import registry
 from shared.samples import SampleRow
 
-# The systems, under names that a reader understands.
+# Systems, under names that a reader understands.
 
 PIPELINES = {
     "closed-book": "the model alone", "conversation": "the model alone", "crag": "corrected search results",
@@ -30,20 +31,20 @@ PIPELINES = {
     "self-consistency": "a vote over several answers",
     "self-rag": "search on demand", "sparse": "search by words",
 }  # fmt: skip
-"""What stands after "with" in a sentence, by pipeline."""
+"""Words after "with" in a sentence, by pipeline."""
 MOST_NAMED = 2
-"""Number of systems that a sentence names; of more, it gives their count."""
+"""Largest number of systems that a sentence names; for more, it gives their number."""
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
     """One way of answering: a job, or the jobs of an experiment's variant over all its datasets."""
 
     name: str
-    """Its name in the comparison."""
+    """Name in the comparison."""
     label: str
-    """What a sentence calls it."""
+    """Label within a sentence."""
     heading: str
-    """The label at the beginning of a line."""
+    """Label at the start of a line."""
     pipeline: str
     accuracy: Any
     reports: tuple[Any, ...]
@@ -59,7 +60,7 @@ def make_systems(reports: Sequence[Any], compared: Any, given: Mapping[str, str]
 
     Args:
         reports: the reports of all jobs.
-        compared: a comparison as the API returns it; None if there is none.
+        compared: the API's comparison; None if nothing was compared.
         given: labels by the user, by a job's id or a system's name.
     """
     by_id = {report["id"]: report for report in reports}
@@ -91,7 +92,7 @@ def make_systems(reports: Sequence[Any], compared: Any, given: Mapping[str, str]
 
 
 def _list_labels(name: str, pipeline: str, reports: Iterable[Any]) -> Iterator[str]:
-    """Yield what a system may be called; the first one that no other system shares is its label."""
+    """Yield possible labels of a system; the first one that no other system has becomes its label."""
     settings = [report["settings"] for report in reports]
     plain = PIPELINES.get(pipeline, pipeline)
     yield plain
@@ -101,7 +102,7 @@ def _list_labels(name: str, pipeline: str, reports: Iterable[Any]) -> Iterator[s
 
 
 def write_title(systems: Sequence[System]) -> str:
-    """Return a title that says what was asked of these systems."""
+    """Return a title: the question that these systems answer."""
     if not systems:
         return "No job has a result yet"
     if len(systems) == 1:
@@ -122,32 +123,32 @@ def make_rows(systems: Sequence[System], most: int) -> list[AccuracyRow]:
     ]  # fmt: skip
 
 
-# The sentence: what the test of the comparison says, without its terms.
+# The sentence: the result of the test, without its terms.
 
 
 class Contest(msgspec.Struct, frozen=True, kw_only=True):
-    """A tested pair of systems, turned so that the first one has more right answers."""
+    """A tested pair of systems, ordered so that `better` has more right answers."""
 
     better: System
     other: System
     items: int
     only_better: int
-    """Questions that `better` answers right and `other` does not, or more often."""
+    """Number of questions that only `better` answers right, or answers right more often."""
     only_other: int
     points: float
     """Difference in percentage points; 0 or more."""
     separable: bool
-    """Whether chance does not explain the difference."""
+    """Chance does not explain the difference."""
     needed: int | None
-    """Questions at which such a difference would probably be told from chance; None: there is no difference."""
+    """Number of questions with which this difference would probably be told from chance; None without a difference."""
     beats_baseline: bool
-    """Whether `better` is the left side of the pair, so that a baseline would be `other`."""
+    """`better` is the left side of the pair, so a baseline would be `other`."""
     is_partial: bool
-    """Whether some questions have a verdict in one of the two only; they count in no figure of the pair."""
+    """Some questions have a verdict in only one of the two; the pair's figures do not count them."""
 
 
 def list_contests(systems: Sequence[System], compared: Any) -> list[Contest]:
-    """Return the pairs of a comparison that have questions in common."""
+    """Return the pairs of a comparison that have common questions."""
     by_name = {system.name: system for system in systems}
     return [
         _make_contest(by_name[pair["left"]], by_name[pair["right"]], pair)
@@ -167,10 +168,10 @@ def _make_contest(left: System, right: System, pair: Any) -> Contest:
 
 
 def choose_contest(contests: Sequence[Contest], compared: Any) -> Contest | None:
-    """Return the pair that examples and advice are about; None if no pair has questions in common.
+    """Return the pair for the examples and the advice; None if no pair has common questions.
 
-    With a baseline it is the system that beats it most, else the largest difference from it; without one it is the
-    best system and the one that comes closest to it.
+    With a baseline, the pair is the baseline and the system that beats it most, or that differs most from it. Without
+    one, the pair is the best system and the one closest to it.
     """
     if not contests:
         return None
@@ -189,12 +190,12 @@ def write_sentence(systems: Sequence[System], contests: Sequence[Contest], basel
 
     Args:
         systems: all systems; at least one.
-        contests: their tested pairs; none if nothing was compared, or if no pair has questions in common.
-        baseline: name of the system that all others were compared with; None if every pair was.
+        contests: their tested pairs; none if nothing was compared, or if no pair has common questions.
+        baseline: name of the system that all others were compared with; None if every pair was compared.
     """
     known = [each for each in systems if each.accuracy["value"] is not None]
     if not known:
-        return "No answer was graded, so it is not known how many are right."
+        return "No answer was graded, so the number of right answers is unknown."
     if len(systems) == 1:
         return _describe_one(systems[0])
     if not contests:
@@ -270,12 +271,12 @@ def _describe_baseline(base: System, contests: Sequence[Contest]) -> str:
 
 
 def _describe_grid(contests: Sequence[Contest], baseline: str) -> str:
-    """Describe an experiment in which every point of the grid has a baseline of its own."""
+    """Describe an experiment in which every point of the grid has its own baseline."""
     n = len(contests)
     better = sum(each.separable and each.beats_baseline for each in contests)
     worse = sum(each.separable and not each.beats_baseline for each in contests)
     if not better + worse:
-        return f"In none of {n} comparisons with {baseline} at the same settings a difference can be told from chance."
+        return f"None of {n} comparisons with {baseline} at the same settings shows a difference beyond chance."
     return (
         f"Against {baseline} at the same settings, more questions are answered right in {better} of {n} comparisons and"
         f" fewer in {worse}: chance does not explain these differences."
@@ -305,7 +306,7 @@ def _name(systems: Sequence[System], noun: str) -> str:
 
 
 def count_right(system: System) -> str:
-    """Return for example "122 of 150 questions", or a share if questions were asked several times."""
+    """Return text such as "122 of 150 questions", or a share if questions were asked several times."""
     found = system.accuracy
     if found.get("items", found["graded"]) == found["graded"]:
         return f"{found['correct']:,} of {found['graded']:,} questions"
@@ -320,20 +321,20 @@ def _count_shortly(system: System) -> str:
     return f"{found['correct']}" if is_counted else f"{100 * found['value']:.0f} %"
 
 
-# What limits the result, what was asked, what it cost, and what to do next.
+# Cautions, facts, costs and next steps.
 
 MOST_CAUTIONS = 3
-"""Cautions on the first screen; the details have all."""
+"""Largest number of cautions on the first screen; the details have all."""
 MANY = 0.05
-"""Share of failed answers from which on the failures come first."""
+"""Smallest share of failed answers at which the failures come first."""
 USES = {"generate": "answers", "judge": "rates documents", "write": "rewords questions", "rerank": "orders documents"}
-"""What a model does, by the role of its calls; those of `write` go to the judge."""
+"""Duty of a model, by the role of its calls; the calls of `write` go to the judge."""
 
 
 def list_cautions(systems: Sequence[System], violated: Collection[str]) -> list[str]:
-    """Return what a reader must know before quoting the result.
+    """Return the warnings that a reader needs before quoting the result.
 
-    `violated` has the ids of the jobs whose audit found something.
+    `violated` has the ids of the jobs whose audit found a problem.
     """
     found = [
         f"With {each.label}: {caution}" if len(systems) > 1 else f"{caution[:1].upper()}{caution[1:]}"
@@ -348,7 +349,7 @@ def list_cautions(systems: Sequence[System], violated: Collection[str]) -> list[
 def _list_own_cautions(system: System, violated: Collection[str]) -> Iterator[str]:
     total = format_count(system.count("total"), "answer")
     if any(note.startswith(WARNING) for report in system.reports for note in report["notes"]):
-        yield "the demonstration models answered, which know nothing but a made-up world: these answers mean nothing."
+        yield "the models of the demo gave these answers. They only know a made-up world, so the answers mean nothing."
     for report in system.reports:
         if unreadable := explain_missing_answers(report["extraction"], report["accuracy"]):
             yield f"{unreadable[:1].lower()}{unreadable[1:]}."
@@ -364,7 +365,7 @@ def _list_own_cautions(system: System, violated: Collection[str]) -> Iterator[st
 
 
 def list_facts(systems: Sequence[System], documents: Mapping[str, int | None]) -> Iterator[tuple[str, str]]:
-    """Yield what was asked, over which documents, of which models.
+    """Yield the questions, the documents and the models.
 
     `documents` has the number of documents of each searched corpus; None if it is unknown.
     """
@@ -385,21 +386,21 @@ def list_facts(systems: Sequence[System], documents: Mapping[str, int | None]) -
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one system took."""
+    """Cost of one system."""
 
     label: str
     right: str
     time: str
-    """From submission to end."""
+    """Time from submission to end."""
     calls: str
-    """Calls of models, and those among them whose stored reply was used again."""
+    """Calls of models, and the number of reused replies among them."""
     loads: str
     usd: str | None
-    """Price of all calls, as if nothing had been stored; None if a price is missing."""
+    """Price of all calls, reused ones included; None if a price is missing."""
 
 
 def list_costs(systems: Sequence[System]) -> list[Cost]:
-    """Return what each system took."""
+    """Return the cost of each system."""
     return [_make_cost(each) for each in systems]
 
 
@@ -449,16 +450,16 @@ def _advise(contest: Contest) -> list[str]:
     asked = f"about {contest.needed:,} questions instead of {contest.items:,}"
     return [
         f"To tell a difference of this size from chance, ask {asked}.",
-        "If so small a difference does not matter to you, choose by time and cost.",
+        "If a difference of this size does not matter to you, choose by time and cost.",
     ]
 
 
-# Questions that one system answers right and the other wrong, side by side.
+# Examples: questions that one system answers right and the other wrong.
 
 LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_DOCUMENT = 260, 70, 130
-"""Characters of each on the first screen; the samples' pages have all."""
+"""Largest number of characters of each text on the first screen; the samples' pages have all."""
 MOST_DOCUMENTS = 3
-"""Documents of a prompt that an example lists."""
+"""Largest number of documents that an example lists."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -470,10 +471,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_differing(labels: tuple[str, str], left: Iterable[SampleRow], right: Iterable[SampleRow]) -> list[Choice]:
-    """Choose a question that only the left job answers right and one that only the right job does, if there are any.
+    """Choose a question that only the left job answers right, and one that only the right job does, if they exist.
 
-    Questions match if text and expected answer are equal, whatever their position. Of each kind it is the first one
-    that is short, that both answered, and whose prompts differ.
+    Questions match if text and expected answer are equal, at any position. The first short question of each kind is
+    preferred that both jobs answered and whose prompts differ.
     """
     known = {
         _digest(row): (row.correct, row.index, row.answer is None, row.context)
@@ -493,7 +494,7 @@ def choose_differing(labels: tuple[str, str], left: Iterable[SampleRow], right: 
 
 
 def choose_alone(rows: Iterable[SampleRow]) -> list[Choice]:
-    """Choose the first right and the first wrong answer of a job that was not compared, short ones before long ones."""
+    """Choose the first right and the first wrong answer of a job that was not compared; prefer short answers."""
     best: dict[bool, tuple[tuple[bool, bool, int], Choice]] = {}
     for row in rows:
         if row.repeat == 0 and row.correct is not None:
@@ -509,7 +510,7 @@ def _digest(row: SampleRow) -> bytes:
 
 
 def shorten(text: str, most: int) -> str:
-    """Cut a text after a word to at most `most` characters, and not within a formula; line breaks become spaces."""
+    """Cut a text after a word to at most `most` characters, never within a formula; replace line breaks by spaces."""
     flat = " ".join(text.split())
     if len(flat) <= most:
         return flat
@@ -521,16 +522,16 @@ def shorten(text: str, most: int) -> str:
     return f"{cut.rstrip()} …"
 
 
-# Relevant documents that reordering took out of the prompt.
+# Relevant documents that reordering removed from the prompt.
 
 REORDERS = {"mathrag-gate": "hybrid"}
-"""Pipelines that reorder what another one finds, by name."""
+"""Pipelines that reorder the documents of another pipeline, by name."""
 Relevant = Mapping[int, Collection[str]]
 """Hashes of the relevant documents by the index of the item."""
 
 
 def find_reordering(systems: Sequence[System]) -> tuple[System, System] | None:
-    """Return a system that reorders documents and one that differs from it only in not doing so; None if there is none.
+    """Return a system that reorders documents, and one that only differs by not reordering; None if no pair exists.
 
     Both have one job, over the same dataset and corpus.
     """
@@ -549,7 +550,7 @@ def find_reordering(systems: Sequence[System]) -> tuple[System, System] | None:
 
 
 def describe_reordering(reordered: Iterable[SampleRow], plain: Iterable[SampleRow], relevant: Relevant) -> str | None:
-    """Tell for how many questions reordering took every relevant document out of the prompt, or brought one in.
+    """Return the numbers of questions for which reordering removed all relevant documents from the prompt or added one.
 
     None if it did neither. Each question counts once, by its first answer.
     """

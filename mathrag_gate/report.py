@@ -1,7 +1,7 @@
-"""The report bundle: a folder that opens without a server, with pages, figures and data, made from what the API says.
+"""Write the report bundle: a folder with pages, figures and data from the API, which opens without a server.
 
-`data/` is written first (`mathrag job export` writes the same files). Everything else is made from it, so the pages can
-be made again from the data alone.
+`data/` is written first, with the files of `mathrag job export`. Everything else is derived from it, so the pages can
+be written again from the data.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from shared.samples import Candidate, GateDecision, Outcome, SampleRow
 def submit_again_command(job: Any, record: JobRecord, models: dict[str, str]) -> str:
     """Return `mathrag job submit` with every parameter that differs from its default, and every model by role.
 
-    The command has `--reuse none`: a reproduction that reused the original's replies would prove nothing.
+    The command has `--reuse none`, because a reproduction that reuses the original's replies proves nothing.
     """
     words = ["mathrag", "job", "submit", "--name", f"{job['name']}-again", "--dataset", record.dataset.name]
     words += ["--pipeline", record.pipeline, "--repeats", str(record.repeats), "--reuse", "none"]
@@ -55,7 +55,7 @@ def submit_again_command(job: Any, record: JobRecord, models: dict[str, str]) ->
     return shlex.join(words)
 
 
-# Read one job's files in the data folder: its reports, and its samples with their records.
+# One job's files in the data folder: its reports, and its samples with their records.
 
 _LINE = msgspec.json.Decoder(JobLine | SampleLine | EndLine)
 _ROW = msgspec.json.Decoder(SampleRow | None)
@@ -74,7 +74,7 @@ class ReportSample(msgspec.Struct, frozen=True, kw_only=True):
     record: SampleRecord
     outcome: Outcome | None
     texts: Texts
-    """Texts by the hashes that the record holds."""
+    """Texts by the hashes in the record."""
     link: str
     """Hash of the sample's link in the job's chain."""
 
@@ -91,7 +91,7 @@ class JobFiles:
         )
         line = next(self._read_lines())
         if not isinstance(line, JobLine):
-            raise self._refuse_chain("it does not begin with the job")
+            raise self._refuse_chain("the chain does not start with the job")
         self.first = line
         self.record = msgspec.json.decode(line.record, type=JobRecord)
         self.chain: str | None = None
@@ -99,12 +99,12 @@ class JobFiles:
 
     @property
     def documents(self) -> int | None:
-        """Return the number of documents of the corpus as it was indexed; None if the job did not record it."""
+        """Return the number of documents in the corpus's index; None if the job did not record it."""
         indexes = (self.record.code.get("indexes") or {}).values()
         return max((each["documents"] for each in indexes if "documents" in each), default=None)
 
     def samples(self) -> Iterator[ReportSample]:
-        """Yield all samples in dataset order; the chain is verified when the last one has been read.
+        """Yield all samples in dataset order; verify the chain after the last one.
 
         Raises:
             Invalid: the chain is broken, or the files were not exported together from one job.
@@ -115,7 +115,7 @@ class JobFiles:
                 if isinstance(line, SampleLine):
                     found = hashlib.sha256(bytes.fromhex(previous) + line.record.encode()).hexdigest()
                     if (line.previous, line.hash) != (previous, found):
-                        raise self._refuse_chain(f"link {line.sequence} does not follow the one before it")
+                        raise self._refuse_chain(f"link {line.sequence} of the chain does not follow the previous link")
                     previous = found
                     record = _RECORD.decode(line.record)
                     row = _ROW.decode(next(rows, b"null"))
@@ -127,7 +127,7 @@ class JobFiles:
                 elif isinstance(line, EndLine):
                     self.chain = previous if line.chain == previous else None
         if self.chain is None:
-            raise self._refuse_chain("it breaks off before its end")
+            raise self._refuse_chain("the chain ends before its last link")
 
     def rows(self) -> Iterator[SampleRow]:
         """Yield the rows of all samples, without their records."""
@@ -151,7 +151,7 @@ def split_pages(samples: Iterator[ReportSample], size: int) -> Iterator[list[Rep
         yield [sample for _, sample in some]
 
 
-# A sample prepared for its page: documents with ranks and scores, and calls with their times.
+# Samples prepared for their pages: documents with ranks and scores, and calls with their times.
 
 _REPLY = msgspec.json.Decoder(Reply)
 _REQUEST = msgspec.json.Decoder(Request)
@@ -159,7 +159,7 @@ _DOCUMENT = msgspec.json.Decoder(tuple[str, str])
 
 
 class PromptDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a document of the prompt and how retrieval ranked it."""
+    """A document of the prompt and its ranks in retrieval."""
 
     document: str
     problem: str
@@ -167,13 +167,13 @@ class PromptDocument(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None
     """Rank after fusion; None if nothing was fused."""
     candidate: Candidate | None
-    """None if the document is in the prompt without being a candidate of the final order."""
+    """Rank in the final order; None if the document was not a candidate there."""
     by: str
-    """Names of the rules that led to it; "" if none did."""
+    """Names of the rules that led to the document; "" if none did."""
 
 
 class CallEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a call that the sample waited for, with its reply in short and its times."""
+    """A call that the sample waited for, with a short form of its reply and its times."""
 
     role: str
     model: str
@@ -195,7 +195,7 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
     passages: tuple[PromptDocument, ...]
     calls: tuple[CallEntry, ...]
     reply: str | None
-    """The generator's last reply in full; None if there is none."""
+    """Last reply of the generator, complete; None if the generator gave none."""
     link: str
 
     @property
@@ -240,7 +240,7 @@ def prepare_sample(sample: ReportSample, models: Mapping[str, str]) -> SampleEnt
 
 
 def compute_fused_ranks(candidates: Sequence[Candidate]) -> dict[str, int]:
-    """Return ranks after fusion by document; among equal scores the smaller hash comes first."""
+    """Return ranks after fusion by document; equal scores are ordered by hash."""
     fused = [each for each in sort_as_found(candidates) if each.fused is not None]
     return {each.document: rank for rank, each in enumerate(fused, 1)}
 
@@ -274,7 +274,7 @@ class FigureData:
         """Add a sample."""
         for call in sample.record.calls:
             took = run_seconds(call)
-            if call.created and took is not None:  # a reused reply took no time of this job
+            if call.created and took is not None:  # a reused reply took none of this job's time
                 stage = _REQUEST.decode(sample.texts[call.key]).role
                 self._ran[stage].append(took)
                 self._waited[stage].append(queue_seconds(call) or 0.0)
@@ -287,7 +287,7 @@ class FigureData:
                 self._before[rank].append(quality)
                 self._after[candidates[document].rank].append(quality)
         first, correct = candidates.get(next(iter(sample.row.context), "")), sample.row.correct
-        # Quality with features comes from rules or a verifier, not from the judge.
+        # A quality with features comes from rules or a verifier, not from the judge.
         if first is not None and first.features is None and first.quality is not None and correct is not None:
             self._ratings.append((first.quality, float(correct)))
 
@@ -325,7 +325,7 @@ def _draw_gate(decision: GateDecision) -> Iterator[Figure]:
             title="Calibration of the judge, against the verifier",
             name="calibration-verifier",
         )
-        # Of the documents that the verifier could check, those are good in which it refutes nothing.
+        # A document that the verifier could check is good if the verifier refutes nothing in it.
         checked = zip(decision.truth.scores, decision.truth.refuted, strict=True)
         good = {place: refuted == 0 for place, (score, refuted) in enumerate(checked) if score is not None}
         scorers = (("rules", decision.rule_scores), ("judge", decision.judge_scores))
@@ -346,7 +346,7 @@ def _list_residencies(report: Any) -> Iterator[figures.MemoryRow]:
                 )  # fmt: skip
 
 
-# Figures, comparisons and notes of the first page, which covers all jobs.
+# Figures, comparisons and notes of the first page, for all jobs.
 
 NOTHING: dict[str, Any] = {"value": None, "low": None, "high": None, "items": 0}
 """Accuracy of a cell that was not run."""
@@ -355,7 +355,7 @@ MOST = 60
 """Largest number of rows in a figure; the table has all."""
 POOLED = "Over all datasets"
 Shown = tuple[list[figures.EndingRow], figures.AccuracyRow]
-"""Rows of a system: how its samples ended, and its accuracy."""
+"""Rows of a system: the endings of its samples, and its accuracy."""
 
 
 def list_figures(reports: Sequence[Any], experiment: Any) -> Iterator[Figure]:
@@ -370,7 +370,7 @@ def list_figures(reports: Sequence[Any], experiment: Any) -> Iterator[Figure]:
 
 
 def find_headline(reports: Sequence[Any], comparison: Any, experiment: Any) -> str:
-    """Return the main finding: that of the comparison, else that of the only job."""
+    """Return the main finding: that of the comparison, or that of the only job."""
     compared = comparison or ((experiment or {}).get("comparisons") or {}).get("pooled")
     if compared and compared.get("finding"):
         return str(compared["finding"])
@@ -392,17 +392,17 @@ def list_notes(reports: Sequence[Any], experiment: Any) -> Iterator[str]:
     """Yield the notes of each job with its name, then those of the experiment."""
     for report in reports:
         unreadable = explain_missing_answers(report["extraction"], report["accuracy"])
-        if unreadable and len(reports) > 1:  # of one job it is the headline
+        if unreadable and len(reports) > 1:  # for a single job it is the headline
             yield f"{report['name']}: {unreadable}"
         for note in report["notes"]:
             yield f"{report['name']}: {note}"
     yield from (experiment or {}).get("notes", ())
     if len(reports) > MOST:
-        yield f"figures show no more than {MOST} of {len(reports)} jobs"
+        yield f"the figures show only {MOST} of {len(reports)} jobs"
 
 
 def _list_jobs(reports: Sequence[Any]) -> Iterator[Shown]:
-    """Yield rows of each job; jobs with the same name are labelled with the beginning of the id, too."""
+    """Yield rows of each job; labels of jobs with the same name also have the start of the id."""
     often = Counter(report["name"] for report in reports)
     for report in reports:
         label = report["name"] if often[report["name"]] == 1 else f"{report['name']} {report['id'][:8]}"
@@ -439,7 +439,7 @@ def _make_ending_rows(label: str, reports: Sequence[Any]) -> list[figures.Ending
 
 
 def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
-    """Yield a heat map for each dataset, variant, seed and remaining parameters whose cells set both weights."""
+    """Yield one heat map for each dataset, variant, seed and set of other parameters whose cells set both weights."""
     grids: dict[tuple[str, ...], list[figures.WeightsRow]] = {}
     for cell in cells:
         if all(weight in cell["point"] for weight in WEIGHTS):
@@ -457,18 +457,18 @@ def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
         yield figures.draw_weights(rows, title=f"Accuracy by weights: {', '.join(grid)}", name=name)
 
 
-# Write the pages of a report from the files of its `data/`, one page of samples in memory at a time.
+# The pages of a report, written from the files in `data/`, with one page of samples in memory at a time.
 
 SIZE = 200
-"""Samples per page: a few megabytes, which a browser filters and sorts at once."""
+"""Samples per page: a page has a few megabytes, which a browser filters and sorts quickly."""
 MOST_CHARTED = 12
-"""Systems in the chart of the first screen; the figures of the details have more."""
+"""Largest number of systems in the chart of the first screen; the figures of the details have more."""
 ROLES = ("judge", "generate")
 """Roles whose models a submission can name; the others are built in or belong to the corpus."""
 
 
 class SamplesPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of samples: its file, its items and how they ended."""
+    """A page of samples: its file, its items and their endings."""
 
     file: str
     first: int
@@ -488,17 +488,17 @@ def write(
     labels: Mapping[str, str] | None = None,
     relevant: Mapping[str, Relevant] | None = None,
 ) -> Path:
-    """Write all pages of the jobs whose files are in these folders; returns the page to open.
+    """Write all pages of the jobs whose files are in these folders; return the page to open.
 
     Args:
-        out: the report's folder, which holds `data/`.
+        out: the report's folder, which contains `data/`.
         jobs: folders of `data/`, one for each job.
-        title: title of the report; None: a question that names what was compared.
+        title: title of the report; None writes a question that names the compared systems.
         comparison: answer of GET /v1/comparison for the jobs, if they were compared.
         experiment: answer of GET /v1/experiments/{experiment}/report, if the jobs are an experiment.
-        summary: text of the user that stands below the title.
-        labels: what to call the systems, by the id of a job or the name of an experiment's system.
-        relevant: relevant documents by the id of a job, where the dataset names them.
+        summary: text of the user for the place below the title.
+        labels: labels of the systems, by the id of a job or the name of an experiment's system.
+        relevant: relevant documents by the id of a job, if the dataset names them.
 
     Raises:
         Invalid: a job's chain is broken, or its files do not belong together.
@@ -537,7 +537,7 @@ def write(
 
 
 class FirstScreen:
-    """What the first screen shows of these systems; examples are complete when the pages of all jobs are written."""
+    """Content of the first screen for these systems; examples are complete when the pages of all jobs are written."""
 
     def __init__(
         self, systems: Sequence[System], sources: Sequence[JobFiles], compared: Any, relevant: Mapping[str, Relevant]
@@ -562,7 +562,7 @@ class FirstScreen:
         self._kept: dict[tuple[str, int], tuple[SampleEntry, str]] = {}
 
     def find_label(self, job: str) -> str | None:
-        """Return what the first screen calls the system of a job; None if it has none."""
+        """Return the first screen's label of a job's system; None if the job has no system."""
         found = [each.label for each in self._systems if any(report["id"] == job for report in each.reports)]
         return found[0] if found else None
 

@@ -8,6 +8,7 @@ from tables import table
 from typer.main import get_command
 
 from mathrag.cli.main import app
+from mathrag.cli.placeholders import describe_value, name_argument
 
 PAGE = "reference/cli.md"
 
@@ -37,24 +38,26 @@ def _describe(words: tuple[str, ...], command: Any) -> str:
     for each in command.params:
         if not getattr(each, "hidden", False):
             is_option = each.opts[0].startswith("-")
-            name = ", ".join(f"`{option}`" for option in (*each.opts, *each.secondary_opts)) if is_option else ""
-            value = "" if not is_option or each.is_flag else f" `{each.metavar or each.name.upper()}`"
+            names = (*each.opts, *each.secondary_opts) if is_option else (_format_argument(each),)
+            name = ", ".join(f"`{each_name}`" for each_name in names)
+            placeholder = describe_value(each)
+            value = f" `{placeholder}`" if placeholder else ""
             again = " May be repeated." if each.multiple or each.nargs != 1 else ""
             meaning = link_pages(" ".join((each.help or "").split()), PAGE)
-            rows.append(((name + value) or f"`{_format_argument(each)}`", _format_default(each), meaning + again))
+            rows.append((name + value, _format_default(each), meaning + again))
     if rows:
         parts.append(table(("option", "default", "meaning"), iter(rows), PAGE))
     return "\n\n".join(filter(None, parts))
 
 
 def _format_argument(argument: Any) -> str:
-    name = argument.metavar or argument.name.upper()
+    name = name_argument(argument) + ("..." if argument.nargs != 1 else "")
     return name if argument.required else f"[{name}]"
 
 
 def _format_default(parameter: Any) -> str:
     if parameter.required:
-        return "needed"
+        return "required"
     value = parameter.default
     if value is None or value is False or callable(value) or value in ((), []):
         return ""

@@ -1,4 +1,4 @@
-"""`mathrag pipeline` and `plugin`: what jobs can use."""
+"""`mathrag pipeline` and `mathrag plugin`: list pipelines and plug-ins, and create packages for plug-ins."""
 
 import keyword
 import re
@@ -34,7 +34,7 @@ def _print_pipelines(found: list[Json]) -> None:
         rows.append((each["name"], origin, each["hash"][:12], each["summary"]))
     print_table(("NAME", "FROM", "HASH", "WHAT IT DOES"), rows)
     for file in sorted({change["file"] for each in found for change in each["changed"]}):
-        typer.echo(f"{file} was edited after the service had imported it: restart the service to run it")
+        typer.echo(f"{file} was edited after the service imported it: restart the service to use the new version")
 
 
 @plugin.command("list")
@@ -59,12 +59,12 @@ OBJECTS = {
     "pipeline": "run", "grader": "GRADER", "metric": "METRIC", "driver": "Driver", "reader": "read",
     "embedder": "Embedder", "reranker": "Reranker",
 }  # fmt: skip
-"""The object in the created package that the entry point of each kind names."""
+"""Object in the created package, by the kind of plug-in; the entry point names it."""
 
 Kind = Literal["pipeline", "grader", "metric", "driver", "reader", "embedder", "reranker", "template", "rubric"]
 KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help=f"Kind of plug-in: {', '.join(OBJECTS)}.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name for jobs and settings, such as best-of-three.")]
-Out = Annotated[Path, typer.Option(help="Folder in which to create the package's folder.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder in which to create the package's folder.")]
 
 
 @plugin.command("new", cls=PlainCommand)
@@ -73,13 +73,17 @@ def new(kind: KindArgument, name: NameArgument, out: Out = Path(), as_json: AsJs
     with report_errors(as_json=as_json):
         folder = out / f"mathrag-{name}"
         if kind not in OBJECTS:
-            hint = f"put a file into the folder `plugins.{kind}s` of mathrag.yaml"
-            raise Failed("invalid", f"a {kind} is a file, not a package", hint=hint)
+            hint = f"put the file into the folder that `plugins.{kind}s` in mathrag.yaml names"
+            raise Failed("invalid", f"a {kind} needs no package: it is a single file", hint=hint)
         if not NAME.fullmatch(name) or len(name) > 41 or keyword.iskeyword(name):
             hint = "use lower-case letters, digits and single hyphens, at most 41 characters"
-            raise Failed("invalid", f"{name!r} is not a valid name of a plug-in", hint=hint)
+            raise Failed("invalid", f"NAME {name!r} is not a valid plug-in name", hint=hint)
         if folder.exists():
-            raise Failed("conflict", f"`{folder}` exists", hint="choose another name, or another folder with --out")
+            raise Failed(
+                "conflict",
+                f"folder `{folder}` already exists",
+                hint="choose another name, or another folder with --out",
+            )
         module = f"mathrag_{name.replace('-', '_')}"
         words = {"kind": kind, "name": name, "module": module, "object": OBJECTS[kind]}
         templates = {

@@ -15,9 +15,9 @@ from mathrag.cli.ready_values import ReadyParameters
 from mathrag.installation import CLIENT, SERVER, SERVER_PACKAGE
 
 BARE = ("list", "status", "show")
-"""A noun without a command runs the first of these that it has."""
+"""Commands that a noun runs by default: the first of these that it has."""
 COMPLETES = "_MATHRAG_COMPLETE"
-"""Variable that a shell sets when it asks for completions."""
+"""Environment variable that a shell sets to ask for completions."""
 
 
 def _curl(value: bool) -> None:
@@ -36,17 +36,20 @@ def _dry(value: bool) -> None:
 
 PRINT_CURL = typer.Option(
     "--print-curl", callback=_curl, is_eager=True, expose_value=False,
-    help="Print the request as a curl command; send nothing.",
+    help="Print the request as a curl command; send nothing.", rich_help_panel="Output",
 )  # fmt: skip
-DRY_RUN = typer.Option("--dry-run", callback=_dry, expose_value=False, help="Print the request as JSON; send nothing.")
+DRY_RUN = typer.Option(
+    "--dry-run", callback=_dry, expose_value=False, help="Print the request as JSON; send nothing.",
+    rich_help_panel="Output",
+)  # fmt: skip
 
 
 @cache
 def _make_options() -> list[Any]:
-    """Return the parameters `--print-curl` and `--dry-run`, as typer makes them of a signature."""
+    """Return the parameters `--print-curl` and `--dry-run`; typer creates them from a signature."""
 
     def declare(print_curl: Annotated[bool, PRINT_CURL] = False, dry_run: Annotated[bool, DRY_RUN] = False) -> None:
-        """Do nothing: only the signature counts."""
+        """Declare the options by the signature."""
 
     alone = typer.Typer(add_completion=False)
     alone.command()(declare)
@@ -54,14 +57,14 @@ def _make_options() -> list[Any]:
 
 
 class PlainCommand(ReadyParameters, TyperCommand):
-    """A command that does not call the API, or adds options of its own for that."""
+    """A command that does not call the API, or that declares its own options for showing requests."""
 
 
 class ApiCommand(PlainCommand):
-    """A command that calls the API, and can print its requests instead."""
+    """A command that calls the API, or prints the request with `--print-curl`."""
 
     changes = False
-    """Whether the command changes something, and so has a dry run."""
+    """The command changes something, so it has a dry run."""
 
     def __init__(self, *arguments: Any, params: Any = None, **named: Any) -> None:
         options = _make_options() if self.changes else _make_options()[:1]
@@ -82,7 +85,7 @@ class Noun(ReadyParameters, TyperGroup):
     """A group that lists when called without a command, and builds a command only when it is used."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of this name, or None if there is none."""
+        """Build and return the command with this name; None if the group has no such command."""
         found: Any = super().get_command(ctx, cmd_name)
         if isinstance(found, CommandInfo):
             self.commands[cmd_name] = _build(found)
@@ -104,27 +107,29 @@ class CommandEntry(NamedTuple):
     help: str
     """The command's line in the list of commands; the whole help of a noun."""
     cls: type[Any] = ApiCommand
-    """Class of the command, or of those commands of a noun that do not set their own."""
+    """Class of the command; for a noun, the default class of its commands."""
     needs: str = CLIENT
-    """Requirement that brings the command: the client, or the server, with an extra if its module needs one."""
+    """Requirement that installs the command: the client, or the server, with an extra if its module needs one."""
     module: str = ""
-    """Module of `mathrag.cli`, or of `mathrag_gate.cli`, that has the command; "" if it is called as the command is."""
+    """Module of `mathrag.cli` or `mathrag_gate.cli` that defines the command; "" if it has the command's name."""
+    panel: str = ""
+    """Heading under which the help of `mathrag` lists the command."""
 
-    def make_placeholder(self) -> TyperCommand:
-        """Return a placeholder with name and help for the list of commands."""
-        return PlainCommand(name=self.name, help=self.help)
+    def make_list_entry(self) -> TyperCommand:
+        """Return a stand-in with the name, help and heading, for the list of commands."""
+        return PlainCommand(name=self.name, help=self.help, rich_help_panel=self.panel or None)
 
     def load(self) -> Any:
-        """Import and return the command, or a stand-in that says what to install."""
+        """Import and return the command; if a package is missing, return a command that says what to install."""
         package = SERVER_PACKAGE if self.needs.startswith(SERVER) else CLIENT
         try:
             found = getattr(import_module(f"{package}.cli.{self.module or self.name}"), self.name)
         except ModuleNotFoundError as missing:
-            from mathrag.cli.output import is_not_installed, stand_in
+            from mathrag.cli.output import is_not_installed, make_stand_in
 
             if not is_not_installed(missing):
                 raise
-            return _build(stand_in(self.name, self.help, missing, self.needs, self.cls))
+            return _build(make_stand_in(self.name, self.help, missing, self.needs, self.cls))
         if not isinstance(found, typer.Typer):
             return _build(CommandInfo(name=self.name, callback=found, cls=self.cls))
         commands: dict[str, Any] = {}
@@ -141,16 +146,16 @@ def _build(command: CommandInfo) -> Any:
 
 
 class Commands(ReadyParameters, TyperGroup):
-    """Lists commands without importing them, and imports the one that is called: click's lazy group.
+    """Lists commands without importing them, and imports the command that runs (click's lazy group).
 
-    Click's documentation imports in `get_command`. Help calls that for every command that it lists, so the import is in
-    `resolve_command`, which is called for the one that runs.
+    Click's documentation imports in `get_command`. The help calls `get_command` for every command that it lists, so
+    this class imports in `resolve_command`, which runs only for the command that was called.
     """
 
     entries: tuple[CommandEntry, ...] = ()
 
     def __init__(self, **named: Any) -> None:
-        super().__init__(**{**named, "commands": {entry.name: entry.make_placeholder() for entry in self.entries}})
+        super().__init__(**{**named, "commands": {entry.name: entry.make_list_entry() for entry in self.entries}})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Return the name, the imported command and the remaining arguments."""
@@ -159,7 +164,7 @@ class Commands(ReadyParameters, TyperGroup):
         return name, loaded, rest
 
     def main(self, args: Sequence[str] | None = None, *arguments: Any, **named: Any) -> Any:
-        """Run the command line; prepare completion first, if it is asked for."""
+        """Run the command line; if a shell asks for completions, register the shells first."""
         if COMPLETES in os.environ:
-            import_module("mathrag.cli.completion")  # knows the shells
+            import_module("mathrag.cli.completion")  # registers the shells
         return super().main(args, *arguments, **named)

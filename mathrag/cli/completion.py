@@ -1,4 +1,4 @@
-"""`mathrag completion`: the script by which a shell completes commands, options and names of jobs."""
+"""`mathrag completion`: print a script with which a shell completes commands, options and names of jobs."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.completion import get_completion_inspect_parameters, show_callback
 
-get_completion_inspect_parameters()  # registers the shells, else their questions are answered with the help
+get_completion_inspect_parameters()  # without it, a shell that asks for completions gets the help text
 
 
 class Shell(StrEnum):
@@ -18,10 +18,10 @@ class Shell(StrEnum):
 
 
 Which = Annotated[
-    Shell, typer.Argument(help="Name of the shell; to load its script: source <(mathrag completion bash)")
+    Shell, typer.Argument(help="Your shell. For bash, add this line to ~/.bashrc: source <(mathrag completion bash)")
 ]
 
 
 def completion(context: typer.Context, shell: Which) -> None:
-    """Print the completion script for a shell, to load in the shell's start-up file."""
+    """Print the completion script of a shell; add it to your shell's startup file."""
     show_callback(context, context.command.params[0], shell.value)

@@ -38,9 +38,11 @@ from mathrag.reading.rows import Format
 
 corpus = typer.Typer(no_args_is_help=True)
 
-Split = Annotated[str, typer.Option("--split", help="Split of a MATH or FlashRAG folder.")]
-ChunkSize = Annotated[int, typer.Option(min=1, help="Length of a passage of a document or text, in characters.")]
-ChunkOverlap = Annotated[int, typer.Option(min=0, help="Largest overlap of two passages, in characters.")]
+Split = Annotated[str, typer.Option("--split", help="Split of the folder.")]
+ChunkSize = Annotated[
+    int, typer.Option(min=1, help="Length of a passage, in characters; documents and texts are cut into passages.")
+]
+ChunkOverlap = Annotated[int, typer.Option(min=0, help="Largest overlap of neighbouring passages, in characters.")]
 
 
 @corpus.command("create")
@@ -58,7 +60,7 @@ def create(
     reader: ReaderOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Upload documents and index them. Uploading the same again changes nothing."""
+    """Upload documents and index them. Uploading the same documents again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         Columns(DOCUMENTS, column or ())
         if reader is not None:
@@ -89,7 +91,7 @@ def list_corpora(as_json: AsJson = False) -> None:
 
 @corpus.command("index", cls=Mutation)
 def index(name: Corpus, as_json: AsJson = False) -> None:
-    """Build the indexes that the current settings ask for; intact ones are kept."""
+    """Build the indexes that the current settings require; indexes that are intact are kept."""
     send_and_print(texts.index(name), _print_indexes, as_json)
 
 
@@ -103,23 +105,23 @@ def _print_indexes(built: Json) -> None:
 @corpus.command()
 def contamination(
     name: Corpus,
-    questions: Annotated[str, typer.Argument(metavar="DATASET", help="Dataset whose questions are searched for.")],
+    questions: Annotated[str, typer.Argument(metavar="DATASET", help="Dataset with the questions to look for.")],
     as_json: AsJson = False,
 ) -> None:
-    """Count the questions of a dataset that the corpus contains, verbatim or as a near-duplicate."""
+    """Count the questions of a dataset that the corpus contains verbatim or as near-duplicates."""
     send_and_print(texts.contamination(name, questions), print_leaks, as_json)
 
 
 def print_leaks(found: Json) -> None:
-    """Print the counts, then the first examples."""
+    """Print the counts and the first examples."""
     affected = found["exact"] + found["near"]
     of = f"{affected} of {found['items']} questions ({100 * found['share']:.1f} %)"
-    typer.echo(f"{found['dataset']} in {found['corpus']}: {of} have their problem in {found['documents']} documents")
+    typer.echo(f"{found['dataset']} in {found['corpus']}: {of} also occur among {found['documents']} documents")
     counts = f"{found['exact']} verbatim, {found['near']} near-duplicates; {found['pairs']} pairs"
     typer.echo(f"  {counts}, {found['same_answer']} with the same answer")
     if found["passages"]:
         passages = format_count(found["passages"], "document is a passage", "documents are passages")
-        typer.echo(f"  not compared: {passages} without a problem")
+        typer.echo(f"  not compared: {passages}, without a question")
     if found["examples"]:
         rows = [
             (row["index"], "same" if row["exact"] else "near", row["id"], row["question"][:60], row["problem"][:60])
@@ -143,9 +145,7 @@ def preview(name: Corpus, limit: EntryLimit = 5, as_json: AsJson = False) -> Non
 
 @corpus.command("orphans", cls=Mutation)
 def orphans(
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete the indexes permanently instead of listing them.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Permanently delete the indexes that are listed.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -153,7 +153,7 @@ def orphans(
     with report_errors(as_json=as_json), Client() as client:
         if delete and not (yes or client.shows):
             _print_orphans(client.send(texts.orphans()))
-            confirm("Delete all unused indexes for good?", as_json=as_json)
+            confirm("Permanently delete all unused indexes?", as_json=as_json)
         answer = client.send(texts.delete_orphans() if delete else texts.orphans())
         print_json(answer) if as_json else _print_orphans(answer)
 

@@ -1,4 +1,4 @@
-"""`mathrag dataset`: the questions that jobs answer, also drawn from a graph, and training data."""
+"""`mathrag dataset`: upload, draw and generate datasets, and write training data from them."""
 
 from itertools import chain
 from pathlib import Path
@@ -44,11 +44,12 @@ from mathrag.reading.rows import Format
 
 dataset = typer.Typer(no_args_is_help=True)
 
-Split = Annotated[str, typer.Option("--split", help="Split of a MATH, FlashRAG or BEIR folder.")]
+Split = Annotated[str, typer.Option("--split", help="Split of the folder.")]
 Grader = Annotated[
     str | None,
     typer.Option(
-        help="Grader: math, math-dataset, last-number, exact, text, contains, f1, regex, choice, set or rubric."
+        help="Grader of the answers: math, math-dataset, last-number, exact, text, contains, f1, regex, choice, set or "
+        "rubric."
     ),
 ]
 
@@ -67,7 +68,7 @@ def create(
     reader: ReaderOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Upload questions. Uploading the same again changes nothing."""
+    """Upload questions. Uploading the same questions again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         Columns(ITEMS, column or ())
         declared: dict[str, Any] = {"grader": grader or None, "column": column or None}
@@ -80,7 +81,7 @@ def create(
                 client, "datasets", name, sources, choose_upload_view("items", "storing", as_json=as_json), **declared
             )
         several = made["alternatives"]
-        alternatives = f" ({several} with several expected answers: any of them is right)" if several else ""
+        alternatives = f" ({several} with several expected answers, each of which is right)" if several else ""
         message = f"dataset {name}: {format_count(made['items'], 'item')}{alternatives}"
         submit = f"mathrag job submit --name N --dataset {name} --corpus C --pipeline hybrid --wait"
         report(made, message, submit, as_json)
@@ -118,13 +119,16 @@ def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: A
 @dataset.command(cls=Mutation)
 def draw(
     name: Dataset,
-    drawn: Annotated[str, typer.Option("--to", help="Name of the dataset of the drawn items.")],
-    size: Annotated[int, typer.Option(min=1, help="Number of items to draw.")],
-    rest: Annotated[str | None, typer.Option(help="Name of a dataset of all other items (default: none).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    drawn: Annotated[str, typer.Option("--to", metavar="DATASET", help="Name of the new dataset.")],
+    size: Annotated[int, typer.Option(min=1, help="Number of items.")],
+    rest: Annotated[
+        str | None,
+        typer.Option(metavar="DATASET", help="Name of a second new dataset, with all other items (default: none)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Store items drawn at random as a dataset of their own. Repeating it changes nothing."""
+    """Draw items at random into a new dataset. Repeating the command changes nothing."""
 
     def print_drawn(made: Json) -> None:
         for each in filter(None, (made["drawn"], made["rest"])):
@@ -134,29 +138,35 @@ def draw(
     send_and_print(texts.draw(name, drawn, size, seed=seed, rest=rest), print_drawn, as_json)
 
 
-GraphOption = Annotated[str, typer.Option("--graph", help="Graph that the facts are held out from.")]
+GraphOption = Annotated[str, typer.Option("--graph", help="Graph that the held-out facts come from.")]
 Facts = Annotated[
-    Path, typer.Option("--facts", help="File or folder of held-out facts, as for `mathrag graph create`.")
+    Path,
+    typer.Option(
+        "--facts", metavar="PATH", help="File or folder of held-out facts, in a format of `mathrag graph create`."
+    ),
 ]
-LeadingRules = Annotated[str | None, typer.Option(help="Rule bank whose rules lead to the answers.")]
+LeadingRules = Annotated[str | None, typer.Option(metavar="BANK", help="Rule bank whose rules lead to the answers.")]
 DrawLimit = Annotated[int | None, typer.Option(min=1, help="Number of questions to draw (default: all).")]
-DrawingSeed = Annotated[int, typer.Option(min=0, help="Seed for drawing questions.")]
-SideOption = Annotated[texts.Side, typer.Option("--side", help="Which end of a fact to ask for.")]
+DrawingSeed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+SideOption = Annotated[texts.Side, typer.Option("--side", help="Entity of a fact that the question asks for.")]
 Templates = Annotated[
     Path | None,
-    typer.Option(help="File of tab-separated lines: relation, question for the object, question for the subject."),
+    typer.Option(help="File with tab-separated lines: relation, question for the object, question for the subject."),
 ]
 GraphGrader = Annotated[
-    str, typer.Option(help="text, exact, contains or f1: any answer is right; set: all answers are needed.")
+    str,
+    typer.Option(
+        help="Grader of the answers: text, exact, contains or f1 (any answer is right), or set (all are required)."
+    ),
 ]
-Unanswered = Annotated[bool, typer.Option("--unanswered", help="Skip questions that the graph itself answers.")]
+Unanswered = Annotated[bool, typer.Option("--unanswered", help="Leave out questions that the graph itself answers.")]
 DESCRIPTIONS = {
     "repeated": "facts are repeated",
-    "known": "facts are in the graph already",
+    "known": "facts are already in the graph",
     "unknown_relation": "facts have a relation that the graph does not have",
     "unknown_entity": "questions are about an entity that the graph does not have",
     "many_answers": "questions have more than 1,000 answers",
-    "answered": "questions are answered by the graph itself",
+    "answered": "questions have an answer in the graph itself",
     "long": "questions are too long",
 }
 
@@ -176,7 +186,7 @@ def from_graph(
     unanswered: Unanswered = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a dataset of questions from held-out facts, as RuleQA does. Repeating it changes nothing."""
+    """Make a dataset of questions from held-out facts, as RuleQA does. Repeating the command changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         rows = graph_paths.fact_lines(source, split_names(split))
         sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
@@ -195,8 +205,12 @@ def from_graph(
                 for name, count, what in (
                     ("answers", counts["answers"], ""),
                     ("graph", counts["answered_by_graph"], "questions have an answer in the graph itself"),
-                    ("unnamed", counts["unnamed_answers"], "questions have only answers that the graph does not name"),
-                    ("not later", counts["not_after_graph"], "questions are not after the graph's last fact"),
+                    (
+                        "unnamed",
+                        counts["unnamed_answers"],
+                        "questions only have answers that the graph has no name for",
+                    ),
+                    ("not later", counts["not_after_graph"], "questions are about times up to the graph's last fact"),
                     ("rules", counts["with_leads"], "questions have an answer that a rule leads to"),
                     ("documents", counts["with_documents"], "questions have gold documents"),
                     *(("left out", count, DESCRIPTIONS[reason]) for reason, count in counts["left_out"].items()),
@@ -208,17 +222,23 @@ def from_graph(
             typer.echo(f"  next: mathrag job submit {job} --wait")
 
 
-Size = Annotated[int, typer.Option(min=1, help="Most questions of the dataset.")]
+Size = Annotated[int, typer.Option(min=1, help="Largest number of questions.")]
 Candidates = Annotated[
-    int | None, typer.Option(min=1, help="Questions to write, some of which fail the checks (default: twice --size).")
+    int | None, typer.Option(min=1, help="Number of questions to write; some fail the checks (default: twice --size).")
 ]
-Hops = Annotated[str, typer.Option(help="Passages that a question needs: 1, 2, or 1,2 for both kinds.")]
-PassageSeed = Annotated[int, typer.Option(min=0, help="Seed for drawing passages.")]
+Hops = Annotated[
+    str, typer.Option(metavar="1|2|1,2", help="Number of passages that a question needs; 1,2 writes both kinds.")
+]
+PassageSeed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Styles = Annotated[
-    Path | None, typer.Option(help="File with a line for each way to word the questions; they are used in turn.")
+    Path | None,
+    typer.Option(help="File with instructions for wording the questions, one per line; they are used in turn."),
 ]
 AnswerGrader = Annotated[str, typer.Option(help="Grader of the answers.")]
-JudgeModel = Annotated[str | None, typer.Option("--judge", help="Model that writes and checks the questions.")]
+JudgeModel = Annotated[
+    str | None,
+    typer.Option("--judge", metavar="MODEL", help="Model that writes and checks the questions."),
+]
 
 
 @dataset.command(cls=Mutation)
@@ -234,10 +254,10 @@ def generate(
     judge: JudgeModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the judge model write questions from a corpus, check them, and make a dataset of those that pass.
+    """Let the judge model write and check questions about a corpus, and make a dataset of those that pass.
 
-    It waits for the job that writes them. If it is interrupted, the job goes on, and the same command waits for it
-    again.
+    The command waits for the job that writes the questions. If you interrupt it, the job continues; run the same
+    command again to wait for it.
     """
     with report_errors(as_json=as_json), Client() as client:
         request = texts.generate(
@@ -250,7 +270,7 @@ def generate(
                 typer.echo(f"writing {format_count(made['candidates'], 'question')}; Ctrl+C leaves the job running")
             ended = watch(client, made["job"], Silent() if as_json else choose_view())
             if ended["state"] != "completed":
-                hint = "the same command starts it again, and keeps what is done"
+                hint = "run the same command again: it keeps the questions that are done"
                 raise Failed("conflict", describe_failed_job(ended), hint=hint)
             made = client.send(request)
         if as_json:
@@ -258,24 +278,28 @@ def generate(
             return
         typer.echo(f"dataset {made['name']}: {made['items']} of {made['candidates']} questions")
         facts = (
-            ("guessable", made["guessable"], "which the judge model answers without any document"),
-            ("elsewhere", made["found_elsewhere"], "whose answer other documents have, too"),
-            ("spare", made["spare"], "which passed every check and were not needed"),
+            ("guessable", made["guessable"], "which the judge model answered without a document"),
+            ("elsewhere", made["found_elsewhere"], "whose answer is also in other documents"),
+            ("spare", made["spare"], "which passed every check but exceed --size"),
             ("failed", made["failed"], "whose passages were too long for the model, or whose calls failed"),
         )
         print_facts((about, f"{count}, {what}") for about, count, what in facts if count)
         left_out = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in made["left_out"].items())
         print_facts([("left out", left_out or "none")])
-        print_facts([("overlap", f"{made['overlap']:.0%} of a question's words stand in its quotation, on average")])
+        print_facts(
+            [("overlap", f"{made['overlap']:.0%} of a question's words also occur in its quotation, on average")]
+        )
         if made["items"] < size:
-            typer.echo(f"  fewer than {size}: use another name and more --candidates; what is written is kept")
+            typer.echo(
+                f"  fewer than {size}: use another name and more --candidates; the questions written so far are reused"
+            )
         typer.echo(f"  next: mathrag dataset preview {name}")
         typer.echo(f"  next: mathrag job submit --name N --dataset {name} --corpus {corpus} --pipeline hybrid --wait")
 
 
 def _split_hops(hops: str) -> list[int]:
     if hops not in ("1", "2", "1,2", "2,1"):
-        raise Failed("usage", f"--hops {hops}: questions need one or two passages", hint="use 1, 2, or 1,2")
+        raise Failed("usage", f"--hops {hops}: the number of passages must be 1 or 2", hint="use 1, 2, or 1,2 for both")
     return sorted(map(int, hops.split(",")))
 
 
@@ -285,21 +309,22 @@ def _read_styles(path: Path | None) -> list[str]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise Failed("usage", f"--styles {path}: cannot be read: {error}", hint="name a text file in UTF-8") from error
+        raise Failed("usage", f"--styles {path} cannot be read: {error}", hint="name a text file in UTF-8") from error
     return [line.strip() for line in lines if line.strip()]
 
 
-TrainingRules = Annotated[str, typer.Option(help="Rule bank that the dataset was made with.")]
+TrainingRules = Annotated[str, typer.Option(metavar="BANK", help="Rule bank that the dataset was made with.")]
 As = Annotated[
     texts.TrainingForm,
     typer.Option(
-        "--as", help="Form of a line: pairs, triplets (retrievers), instructions, messages (generators; TRL)."
+        "--as",
+        help="Form of a line: pairs or triplets train retrievers; instructions or messages (TRL) train generators.",
     ),
 ]
 Out = Annotated[Path, typer.Option(help="File to write.")]
-TrainingSeed = Annotated[int, typer.Option(min=0, help="Seed for all random draws.")]
+TrainingSeed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Graph = Annotated[str | None, typer.Option(help="Graph that the rules were mined from, if the bank was imported.")]
-Cot = Annotated[bool, typer.Option("--cot", help="With messages: begin the reply with the rule and the document.")]
+Cot = Annotated[bool, typer.Option("--cot", help="With --as messages: begin the reply with the rule and the document.")]
 
 
 @dataset.command("training-data")
@@ -315,10 +340,14 @@ def training_data(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write training data from the questions that rules lead to, as JSON lines."""
+    """Write training data as JSON lines, from the questions that rules lead to."""
     with report_errors(as_json=as_json), Client() as client:
         if cot and form != "messages":
-            raise Failed("usage", f"--cot: lines of --as {form} have no reply", hint="use --as messages")
+            raise Failed(
+                "usage",
+                f"--cot needs replies, which --as {form} does not write",
+                hint="use --as messages, or remove --cot",
+            )
         request = texts.training_data(name, rules, form, limit=limit, seed=seed, graph=graph, cot=cot)
         if not save(client, request, out, force=force):
             return
@@ -327,4 +356,4 @@ def training_data(
         if as_json:
             print_json({"dataset": name, "file": str(out), "as": form, "lines": count})
         else:
-            typer.echo(f"{count} {form} are in {out}")
+            typer.echo(f"wrote {count} {form} to {out}")

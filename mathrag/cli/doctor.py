@@ -1,7 +1,7 @@
-"""`mathrag doctor`: check everything that a job needs, one line for each check, with a fix for each failed one.
+"""`mathrag doctor`: check everything that a job needs, and print a fix for each failed check.
 
-The running service checks itself, with its own settings. If it does not answer on this machine, the doctor runs the
-checks with this folder's configuration and the addresses of the stack; from another machine it asks `/readyz`.
+The running service checks itself with its own settings. If it does not answer on this machine, the doctor runs the
+checks with this folder's configuration and the addresses of the stack. From another machine, it asks `/readyz`.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ CHECKED_HERE = "no service answered, so the checks below use this configuration"
 
 
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Check everything that a job needs, and print a fix for each problem; exits with 1 if there is one."""
+    """Check everything that a job needs, and suggest a fix for each problem; exits with 1 if there is one."""
     with report_errors(as_json=as_json):
         found = examine(data_dir)
         well = all(check.ok for check in found)
@@ -60,7 +60,7 @@ def examine(data_dir: Path | None = None) -> list[Check]:
         return [*report_configuration(CHECKED_HERE), _failed_api(nowhere), *check_this_machine()]
     api = _check_api(url)
     if api.ok:
-        # The service's own checks, unless it does not answer or refuses our key.
+        # Ask the service for its checks, unless it does not answer or refuses the key.
         with suppress(Failed), Client(url, timeout_s=DEEP_S) as asked:
             own = _decode_checks(asked.send(service.checks()))
             here = checks.check_servers() if checks and address.is_local(url) else ()
@@ -76,7 +76,7 @@ def _import_checks(data_dir: Path | None) -> Any:
     """Import the server's checks of the configuration and of this machine; None without the server."""
     if not has_server():
         return None
-    if data_dir is not None:  # else wrong settings are findings
+    if data_dir is not None:  # without it, wrong settings are reported as findings
         import_server("mathrag_gate.cli.stack").require_directory(data_dir)
     return import_server("mathrag_gate.cli.checks")
 
@@ -99,7 +99,7 @@ def _failed_api(failed: Failed) -> Check:
 
 
 def _check_sources(url: str) -> Iterator[Check]:
-    """Yield whether the service runs the source files on disk; nothing if it does not answer."""
+    """Yield a check that the service runs the source files on disk; yield nothing if it does not answer."""
     try:
         with Client(url, timeout_s=PATIENCE_S) as local:
             found = local.send(service.pipelines())
@@ -111,10 +111,10 @@ def _check_sources(url: str) -> Iterator[Check]:
 
 
 def print_checks(found: list[Check]) -> None:
-    """Print one line for each check, then how many failed."""
+    """Print one line for each check, and the number of failed checks."""
     width = max(len(check.name) for check in found)
     for check in found:
         fix = f"; fix: {check.fix}" if check.fix and not check.ok else ""
         typer.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<{width}}  {check.detail}{fix}".rstrip())
     wrong = sum(not check.ok for check in found)
-    typer.echo(f"{wrong} of {len(found)} need attention" if wrong else "all is well")
+    typer.echo(f"{wrong} of {len(found)} checks failed" if wrong else f"all {len(found)} checks passed")

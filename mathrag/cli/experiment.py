@@ -1,4 +1,4 @@
-"""`mathrag experiment`: grids of jobs from a YAML file, and their comparison."""
+"""`mathrag experiment` and `mathrag pilot`: run grids of jobs from a YAML file, and compare them."""
 
 import shlex
 from pathlib import Path
@@ -58,7 +58,7 @@ def follow(client: Client, name: str, *, silent: bool = False) -> Json:
 
 
 def print_plan(found: Any) -> None:
-    """Print the size of the experiment, and in which order its models would be loaded."""
+    """Print the size of the experiment and the order of its model loads."""
     parts = (
         format_count(found["cells"], "cell"),
         format_count(found["jobs"], "job"),
@@ -77,7 +77,7 @@ def print_plan(found: Any) -> None:
 
 
 def print_experiment(found: Json) -> None:
-    """Print every cell with its job, and why cells were refused."""
+    """Print every cell with its job, and the reasons for refused cells."""
     typer.echo(describe_progress(found))
     print_table(CELLS, [
         (
@@ -126,11 +126,16 @@ def format_point(cell: Any) -> str:
 
 experiment = typer.Typer()
 
-File = Annotated[Path, typer.Argument(help="YAML or JSON file; `mathrag experiment schema` prints its schema.")]
-Reuse = Annotated[
-    str | None, typer.Option(help="Reuse replies of other jobs: `all` or `none` (default: the file's, or all).")
+File = Annotated[
+    Path, typer.Argument(help="Experiment in YAML or JSON; `mathrag experiment schema` prints the schema.")
 ]
-Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name, id, or the first characters of the id.")]
+Reuse = Annotated[
+    str | None,
+    typer.Option(metavar="all|none", help="Reuse replies of other jobs (default: as the file says, otherwise all)."),
+]
+Name = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="Experiment: name, id, or the first characters of the id.")
+]
 
 
 @experiment.command()
@@ -159,7 +164,7 @@ def run(file: File, reuse: Reuse = None, key: Key = None, wait: Wait = False, as
 
 @experiment.command("list")
 def list_experiments(
-    limit: Annotated[int, typer.Option(help="Number of experiments to list.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List experiments, newest first."""
 
@@ -175,13 +180,13 @@ def list_experiments(
 
 @experiment.command()
 def show(name: Name, as_json: AsJson = False) -> None:
-    """Show every cell of an experiment as it is now."""
+    """Show every cell of an experiment with the state of its job."""
     send_and_print(experiments.get(name), print_experiment, as_json)
 
 
 @experiment.command()
 def report(name: Name, measure: Measure = None, as_json: AsJson = False) -> None:
-    """Show the results of every cell, and how they differ from the baseline."""
+    """Show the results of every cell, and the differences to the baseline."""
     send_and_print(experiments.report(name, measure=measure), print_report, as_json)
 
 
@@ -192,19 +197,21 @@ def watch(name: Name, as_json: AsJson = False) -> None:
         _watch(client, name, as_json)
 
 
-Questions = Annotated[int, typer.Option(min=20, max=1000, help="Number of questions to draw.")]
-DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")]
+Questions = Annotated[int, typer.Option(min=20, max=1000, help="Number of questions to draw at random.")]
+DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
 PilotName = Annotated[
     str | None, typer.Option("--name", help="Name of the experiment and of its dataset (default: pilot-DATASET).")
 ]
 Pipelines = Annotated[
     list[str] | None,
-    typer.Option("--pipeline", metavar="PIPELINE", help="Pipeline to try; repeat it (default: all that can run)."),
+    typer.Option(
+        "--pipeline", metavar="PIPELINE", help="Pipeline to try; repeat for several (default: all that can run)."
+    ),
 ]
 
 
 def pilot(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Questions with gold answers.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Dataset with gold answers.")],
     corpus: CorpusOption = None,
     questions: Questions = 40,
     pipeline: Pipelines = None,
@@ -216,9 +223,10 @@ def pilot(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a few questions by several pipelines, and recommend one.
+    """Try several pipelines on a few questions, and recommend one.
 
-    The questions that are not drawn are kept as a dataset of their own (docs/how-to/experiments.md#pilot).
+    The questions that are not drawn become a second dataset, on which you can test the recommendation
+    (docs/how-to/experiments.md#pilot).
     """
     with report_errors(as_json=as_json), Client() as client:
         request = experiments.pilot(
@@ -245,7 +253,7 @@ def pilot(
 
 
 def _compose_submission(found: Json, dataset: str, corpus: str | None, models: list[str]) -> str:
-    """Return the command that runs the recommended variant on a dataset."""
+    """Return the command that submits the recommended variant on a dataset."""
     words = ["mathrag", "job", "submit", "--name", f"{found['variant']}-{dataset}", "--dataset", dataset]
     words += ["--corpus", corpus] if corpus else []
     words += ["--pipeline", found["pipeline"]]
@@ -258,7 +266,7 @@ def _compose_submission(found: Json, dataset: str, corpus: str | None, models: l
 
 @experiment.command(cls=Mutation)
 def cancel(name: Name, as_json: AsJson = False) -> None:
-    """Cancel every job that has not ended. Repeating it changes nothing."""
+    """Cancel all jobs that have not ended. Repeating the command changes nothing."""
     _change(experiments.cancel(name), "show", as_json)
 
 
@@ -276,7 +284,7 @@ def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] =
 
 
 def _read_body(file: Path, reuse: str | None) -> Any:
-    """Return the file's content with `reuse` in it, as the body of a request."""
+    """Return the file's content with `reuse` added, as the body of a request."""
     body = read(file)
     return {**body, "reuse": reuse} if reuse and isinstance(body, dict) else body
 
@@ -285,7 +293,7 @@ def read(file: Path) -> Any:
     """Return the content of a YAML file.
 
     Raises:
-        Failed: there is no such file, or it is not valid YAML.
+        Failed: the file does not exist, or it is not valid YAML.
     """
     import yaml
 
@@ -293,15 +301,17 @@ def read(file: Path) -> Any:
         return yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:
         raise Failed(
-            "not_found", f"there is no file {file}", hint="mathrag experiment schema prints its schema"
+            "not_found",
+            f"file {file} does not exist",
+            hint="correct the path; mathrag experiment schema prints the schema of such a file",
         ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        hint = "correct the file there; mathrag experiment schema prints its schema"
+        hint = "correct this line; mathrag experiment schema prints the schema"
         raise Failed("invalid", f"{file}{where}: {error.problem}", hint) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        hint = "write it as UTF-8 and YAML; mathrag experiment schema prints its schema"
+        hint = "save it as YAML in UTF-8; mathrag experiment schema prints the schema"
         raise Failed("invalid", f"{file} is not valid YAML: {' '.join(str(error).split())}", hint) from error
 
 

@@ -13,10 +13,10 @@ from mathrag.client.request import Json
 from mathrag.messages import format_count
 
 MAX_FLIPS = 5
-"""Flips that are printed; --json has more."""
+"""Number of flips that are printed; --json has more."""
 gpu = typer.Typer()
 
-DeviceName = Annotated[str | None, typer.Argument(help="Device, such as cpu:0; optional if there is only one.")]
+DeviceName = Annotated[str | None, typer.Argument(help="Device, such as cpu:0; you can omit it if there is only one.")]
 
 
 @gpu.command()
@@ -37,7 +37,7 @@ def drain(
     reason: Annotated[str | None, typer.Option(help="Reason shown by `mathrag gpu status`.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Unload a device's models and load none until it is released; jobs wait and do not fail."""
+    """Unload a device's models and load none until you release it; jobs wait and do not fail."""
     with report_errors(as_json=as_json), Client() as client:
         found = client.send(service.drain(device or _find_only_device(client), reason=reason))
         _print_change(found, "is drained", as_json)
@@ -53,7 +53,7 @@ def release(device: DeviceName = None, as_json: AsJson = False) -> None:
 
 @gpu.command(cls=Mutation)
 def retry(device: DeviceName = None, as_json: AsJson = False) -> None:
-    """Try a quarantined device again at once, without waiting for its next try."""
+    """Try a quarantined device again now, before its next scheduled try."""
     with report_errors(as_json=as_json), Client() as client:
         found = client.send(service.retry(device or _find_only_device(client)))
         is_tried = found["state"] == "quarantined"
@@ -62,11 +62,11 @@ def retry(device: DeviceName = None, as_json: AsJson = False) -> None:
 
 def _find_only_device(client: Client) -> str:
     if client.shows:
-        problem = "DEVICE is missing; looking it up would send a request"
-        raise Failed("usage", problem, hint="name the device; mathrag gpu lists them")
+        problem = "DEVICE is missing: --print-curl and --dry-run send no request to look it up"
+        raise Failed("usage", problem, hint="name the DEVICE; mathrag gpu lists the devices")
     names = [found["device"] for found in client.send(service.list_devices())]
     if len(names) != 1:
-        found = f"there are {len(names)}: {', '.join(names)}" if names else "there is none"
+        found = f"there are {len(names)}: {', '.join(names)}" if names else "no device is known"
         raise Failed("usage", f"DEVICE is missing, and {found}", hint="name a device that mathrag gpu lists")
     return str(names[0])
 

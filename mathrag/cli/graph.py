@@ -1,4 +1,4 @@
-"""`mathrag graph`: knowledge graphs, which are corpora as well."""
+"""`mathrag graph`: upload, inspect and delete knowledge graphs; each is also a corpus."""
 
 from itertools import chain
 from pathlib import Path
@@ -22,13 +22,14 @@ graph = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the graph and of its corpus.")]
 From = Annotated[
-    Path, typer.Option("--from", help="Tab-separated file, or folder of OpenKE or TLogic; may be gzipped.")
+    Path,
+    typer.Option("--from", metavar="PATH", help="Tab-separated file, or folder of OpenKE or TLogic; may be gzipped."),
 ]
 Phrases = Annotated[
     Path | None,
-    typer.Option(help="File of tab-separated lines: relation, its phrase, and optionally its inverse's phrase."),
+    typer.Option(help="File with tab-separated lines: relation, its phrase, and optionally the phrase of its inverse."),
 ]
-Inverse = Annotated[bool, typer.Option("--inverse", help="Also make a document of each fact's inverse.")]
+Inverse = Annotated[bool, typer.Option("--inverse", help="Also make a document from the inverse of each fact.")]
 
 
 @graph.command("create")
@@ -40,7 +41,7 @@ def create(
     inverse: Inverse = False,
     as_json: AsJson = False,
 ) -> None:
-    """Upload facts and index them as documents. Uploading the same again changes nothing."""
+    """Upload facts and index them as documents. Uploading the same facts again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         rows = graph_paths.fact_lines(source, split_names(split))
         sources = Sources(chain(graph_paths.phrase_lines(phrases) if phrases else (), rows))
@@ -88,12 +89,12 @@ def delete(name: Graph, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete a graph that no rule bank was mined from; its corpus is kept."""
     with report_errors(as_json=as_json), Client() as client:
         if not (yes or client.shows):
-            confirm(f"Delete graph {name} for good?", as_json=as_json)
+            confirm(f"Permanently delete graph {name}?", as_json=as_json)
         deletion = client.send(graphs.delete(name))
         if as_json:
             print_json(deletion)
         else:
-            typer.echo(f"Deleted graph {name}; its corpus {deletion['corpus']} stays.")
+            typer.echo(f"Deleted graph {name}; its corpus {deletion['corpus']} is kept.")
             typer.echo(f"  next: {deletion['hint']}")
 
 

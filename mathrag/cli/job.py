@@ -1,4 +1,4 @@
-"""`mathrag job`: submit, follow, compare, export, import and calibrate."""
+"""`mathrag job`: submit and follow jobs, read and compare their results, import and export."""
 
 import sys
 from collections.abc import Iterator
@@ -65,27 +65,28 @@ from mathrag.reading.rows import Format
 from mathrag.report_lines import GRADERS, build_lines
 
 PARTS = ("completed", "failed", "cancelled", "in_progress")
-"""Samples of a job by what became of them, as they are printed."""
+"""Counts of a job's samples, in the order in which they are printed."""
 ENDINGS = (
     "correct", "refused", "failed", "truncated", "extraction", "retrieval_miss", "judge_failure", "arithmetic", "logic",
     "ungraded",
 )  # fmt: skip
-"""How samples end, in the taxonomy's order."""
+"""Endings of samples, in the taxonomy's order."""
 job = typer.Typer()
 
 Key = Annotated[
     str | None,
     typer.Option(
-        "--idempotency-key", help="A request with the same key returns the first one's result (default: a new key)."
+        "--idempotency-key",
+        help="Repeating the request with the same key returns the first result (default: a new key).",
     ),
 ]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", metavar="NAME", help="Metric to measure, such as faithfulness; repeat it for several."),
+    typer.Option("--metric", help="Metric to measure, such as faithfulness; repeat for several."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Follow the progress until it has ended.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and show the progress.")]
 Rows = Annotated[jobs.RowFormat, typer.Option("--format", help="Format of the rows.")]
-Prompts = Annotated[bool, typer.Option("--prompts", help="Include the generator's prompts.")]
+Prompts = Annotated[bool, typer.Option("--prompts", help="Include the prompts.")]
 ForceFiles = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
@@ -97,7 +98,7 @@ def submit(
     corpus: CorpusOption = None,
     limit: QuestionLimit = None,
     repeats: Repeats = 1,
-    reuse: Annotated[str, typer.Option(help="Reuse replies of other jobs: `all` or `none`.")] = "all",
+    reuse: Annotated[str, typer.Option(metavar="all|none", help="Reuse replies of other jobs.")] = "all",
     grader: Annotated[
         str | None, typer.Option(help="Grader of the answers, such as text or rubric (default: the dataset's).")
     ] = None,
@@ -105,7 +106,7 @@ def submit(
     metric: Metrics = None,
     settings: Set = None,
     model: Model = None,
-    rank: Annotated[int, typer.Option(help="Priority; jobs with a smaller rank run first.")] = 100,
+    rank: Annotated[int, typer.Option(help="Priority; lower values run first.")] = 100,
     metadata: Annotated[
         list[str] | None,
         typer.Option("--metadata", metavar="KEY=TEXT", help="Text to store with the job, such as owner=ada."),
@@ -114,7 +115,7 @@ def submit(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job, which runs in the background."""
+    """Submit a job; it runs in the background."""
     with report_errors(as_json=as_json), Client() as client:
         chosen = [f"grading.grader={grader}"] if grader else []
         body = {
@@ -128,16 +129,16 @@ def submit(
 
 
 def add_metrics(params: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
-    """Return the parameters with these metrics.
+    """Return the parameters with these metrics added.
 
     Raises:
-        Failed: `--set metrics.names` names some, too.
+        Failed: `--set metrics.names` also names metrics.
     """
     if not names:
         return params
     group = params.get("metrics", {})
     if "names" in group:
-        raise Failed("usage", "--metric and --set metrics.names both name metrics", hint="use --metric alone")
+        raise Failed("usage", "--metric and --set metrics.names both name metrics", hint="use only --metric")
     return {**params, "metrics": {**group, "names": names}}
 
 
@@ -160,7 +161,7 @@ def _watch(client: Client, reference: str, as_json: bool) -> None:
 
 
 def print_job(found: Job) -> None:
-    """Print a job's state, counts and inputs, and the command to run next."""
+    """Print a job's state, counts and inputs, and the next command."""
     counts = found["request_counts"]
     typer.echo(f"job {found['name']} is {found['state']}")
     stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in found.get("stages", {}).items()]
@@ -189,15 +190,21 @@ def print_job(found: Job) -> None:
 
 @job.command("list")
 def list_jobs(
-    limit: Annotated[int, typer.Option(help="Number of jobs to list.")] = 50,
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50,
     state: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running or failed.")] = None,
-    pipeline: Annotated[str | None, typer.Option(help="Only jobs of this pipeline.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only jobs over this dataset.")] = None,
-    name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
-    contains: Annotated[str | None, typer.Option(help="Only jobs with this text in their name.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Only jobs with this pipeline.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only jobs with this dataset.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs with this name.")] = None,
+    contains: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only jobs with this text in their name.")
+    ] = None,
     experiment: Annotated[str | None, typer.Option(help="Only jobs of this experiment.")] = None,
-    submitted_by: Annotated[str | None, typer.Option(help="Only jobs that were submitted with this key.")] = None,
-    sort: Annotated[str | None, typer.Option(help="Order: newest, name or state (default: newest).")] = None,
+    submitted_by: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only jobs submitted with the API key of this name.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(metavar="newest|name|state", help="Order of the list (default: newest).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first or in the order of --sort."""
@@ -221,7 +228,7 @@ def list_jobs(
 
 @job.command()
 def show(reference: JobReference, as_json: AsJson = False) -> None:
-    """Show a job as it is now."""
+    """Show the state of a job: its samples, calls and inputs."""
     send_and_print(jobs.get(reference), print_job, as_json)
 
 
@@ -234,13 +241,13 @@ def watch(reference: JobReference, as_json: AsJson = False) -> None:
 
 @job.command(cls=Mutation)
 def cancel(reference: JobReference, as_json: AsJson = False) -> None:
-    """Cancel a job: its samples end now. Repeating it changes nothing."""
+    """Cancel a job: its samples end now. Repeating the command changes nothing."""
     _change(jobs.cancel(reference), "show", as_json)
 
 
 @job.command(cls=Mutation)
 def pause(reference: JobReference, as_json: AsJson = False) -> None:
-    """Pause a job: start no more calls until it is resumed; calls in flight may still end."""
+    """Pause a job: no new calls start until you resume it; calls in flight finish."""
     _change(jobs.pause(reference), "resume", as_json)
 
 
@@ -260,7 +267,7 @@ def _change(request: Request[Job], next_verb: str, as_json: bool) -> None:
 
 @job.command(cls=Mutation)
 def requeue(reference: JobReference, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
-    """Submit an ended job again, as a new job that computes only what failed."""
+    """Submit an ended job again as a new job, which reuses the completed calls."""
     with report_errors(as_json=as_json), Client() as client:
         _print_submission(client, client.send(jobs.requeue(reference, key=key)), wait, as_json)
 
@@ -270,7 +277,7 @@ def measure(
     reference: JobReference,
     metric: Metrics = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the new job (default: the measured job's with `-measured`).")
+        str | None, typer.Option(help="Name of the new job (default: the job's name with `-measured`).")
     ] = None,
     settings: Set = None,
     model: Model = None,
@@ -278,10 +285,10 @@ def measure(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the answers of a completed job, by a new job that asks the judge model alone."""
+    """Measure the answers of a completed job by a new job that only calls the judge model."""
     with report_errors(as_json=as_json), Client() as client:
         if not metric:
-            raise Failed("usage", "there is nothing to measure", hint="name a metric: --metric faithfulness")
+            raise Failed("usage", "no metric is named", hint="name one: --metric faithfulness")
         params = add_metrics(parse_parameters(settings or []), metric)
         request = jobs.measure(
             reference, metric, name=name, params=params, models=split_pairs(model, "--model"), key=key
@@ -291,12 +298,12 @@ def measure(
 
 @job.command()
 def report(reference: JobReference, as_json: AsJson = False) -> None:
-    """Show a job's accuracy with confidence intervals, its failures and its cost."""
+    """Show a job's accuracy with confidence intervals, failures and cost."""
     send_and_print(jobs.report(reference), print_report, as_json)
 
 
 def print_report(found: Any) -> None:
-    """Print the report in about twenty lines."""
+    """Print the report."""
     took = f" after {found['seconds']:.1f} s" if found["seconds"] is not None else ""
     typer.echo(f"{found['name']}: {found['settings']['pipeline']}, {found['state']}{took}")
     print_facts(build_lines(found))
@@ -326,23 +333,25 @@ def print_differing(rows: Any, count: int, grader: str) -> None:
 def import_answers(
     name: Annotated[str, typer.Argument(help="Name of the new job.")],
     dataset: DatasetOption,
-    source: Annotated[Path, typer.Option("--from", help="File of answers: JSON lines, CSV, or a log (--layout).")],
+    source: Annotated[Path, typer.Option("--from", help="Answers as JSON lines, CSV or Parquet, or a log (--layout).")],
     column: ColumnOption = None,
-    first_repeat: Annotated[int, typer.Option(min=0, help="Number of an item's first repeat.")] = 0,
-    grader: Annotated[str | None, typer.Option(help="Grader of the answers (default: the dataset's).")] = None,
+    first_repeat: Annotated[int, typer.Option(min=0, help="Number of each item's first repeat.")] = 0,
+    grader: Annotated[
+        str | None, typer.Option(help="Grader of the answers, such as text or rubric (default: the dataset's).")
+    ] = None,
     metric: Metrics = None,
     model: Model = None,
     format: FormatOption = Format.AUTO,  # noqa: A002
     delimiter: Delimiter = None,
-    layout: Annotated[answers.Layout | None, typer.Option(help="Program whose log the file is.")] = None,
+    layout: Annotated[answers.Layout | None, typer.Option(help="Program that wrote the log.")] = None,
     on_error: OnErrorOption = OnError.REJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Import and grade the answers of another system, as a job without provenance."""
+    """Import and grade answers from another system."""
     with report_errors(as_json=as_json), Client() as client:
         columns = answers.make_mapping(column or ())
         if not source.is_file():
-            raise NotFound(f"there is no file {str(source)!r}", hint="correct the path of --from")
+            raise NotFound(f"--from {source}: the file does not exist", hint="correct the path")
         rows = answers.read_answers(source, columns, layout=layout, format=format, delimiter=delimiter)
         sources = Sources(rows, on_error=on_error)
         models = [f"{role}={named}" for role, named in split_pairs(model, "--model").items()]
@@ -354,7 +363,7 @@ def import_answers(
         try:
             made = send(client, request, sources)
         finally:
-            # If nothing is left to store, the rejected lines are the reason.
+            # If all lines were rejected, the server refuses the upload; the rejected lines are the reason.
             rejected = [f"{each.source}, line {each.line}: {each.message}" for each in sources.rejected[:LISTED]]
             print_warnings({"warnings": rejected})
         print_warnings({"warnings": map(sources.translate, made.get("warnings", ()))})
@@ -370,12 +379,12 @@ def import_answers(
 
 @job.command()
 def compare(references: Jobs, baseline: Baseline = None, measure: Measure = None, as_json: AsJson = False) -> None:
-    """Compare jobs on the items that they have in common, with significance tests."""
+    """Compare jobs on their common items, with significance tests."""
     send_and_print(jobs.compare(references, baseline=baseline, measure=measure), print_comparison, as_json)
 
 
 def print_comparison(found: Any) -> None:
-    """Print tables of the jobs, of the pairs, and of how the samples of each job ended."""
+    """Print tables of the jobs, of the pairs, and of the endings of each job's samples."""
     extra = measure_heads(found["measure"])
     heads = ("NAME", "PIPELINE", "ITEMS", "ACCURACY (WILSON 95 %)", *extra, "BOOTSTRAP", "STD")
     print_table(heads, [
@@ -387,7 +396,7 @@ def print_comparison(found: Any) -> None:
         for each in found["jobs"]
     ])  # fmt: skip
     typer.echo()
-    # The effect size is Cohen's h of shares, and his d of what has degrees.
+    # The effect size is Cohen's h for shares, and Cohen's d for graded scores.
     letter = "h" if found["measure"] in ("accuracy", "exact") or found["measure"].startswith("answer@") else "d"
     print_table(("LEFT", "AGAINST", "GAINED", "LOST", "UNPAIRED", "EFFECT", "VERDICT"), [
         (
@@ -401,7 +410,7 @@ def print_comparison(found: Any) -> None:
         print_table(("ENDING", *(each["name"] for each in found["jobs"])), list_ending_rows(found["jobs"]))
     for pair in found["pairs"]:
         if pair["moved"]:
-            typer.echo(f"\n{pair['left']} (rows) against {pair['right']} (columns): how the same samples ended")
+            typer.echo(f"\n{pair['left']} (rows) against {pair['right']} (columns): endings of the same samples")
             print_table(("ENDING", *list_ending_columns(pair["moved"])), move_rows(pair["moved"]))
     for note in found["notes"]:
         typer.echo(f"  note: {note}")
@@ -419,36 +428,36 @@ def check(
         typer.Option("--max", metavar="FIGURE=NUMBER", help="Largest value of a figure, such as failures=0."),
     ] = None,
     confident: Annotated[
-        bool, typer.Option("--confident", help="Test the worse end of a figure's 95 % interval, not its value.")
+        bool, typer.Option("--confident", help="Test the worse end of each figure's 95 % interval, not its value.")
     ] = False,
-    baseline: Annotated[str | None, typer.Option(metavar="JOB", help="Job to compare with; needs --no-worse.")] = None,
+    baseline: Annotated[str | None, typer.Option(metavar="JOB", help="Baseline job; requires --no-worse.")] = None,
     no_worse: Annotated[
         float | None,
         typer.Option(
             min=0, max=1, metavar="SHARE",
-            help="How much worse than the baseline the job may be: 0.02 is two points. The lower end of the"
-            " difference's 95 % interval is tested.",
+            help="Largest loss against the baseline: 0.02 is two points. The lower end of the difference's 95 %"
+            " interval is tested.",
         ),
     ] = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="Measure of the comparison with the baseline, as of `mathrag job compare`."),
+        typer.Option(help="Measure to compare with the baseline; see `mathrag job compare --help`."),
     ] = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Test the figures of a completed job against limits; exits with 1 if one is missed, for CI pipelines."""
+    """Test a completed job's figures against limits, for CI pipelines; exits with 1 if a limit is missed."""
     with report_errors(as_json=as_json), Client() as client:
         if (baseline is None) != (no_worse is None):
             hint = "give both, for example --baseline main --no-worse 0.02"
-            raise Failed("usage", "--baseline and --no-worse need each other", hint=hint)
+            raise Failed("usage", "--baseline and --no-worse must be given together", hint=hint)
         if measure is not None and baseline is None:
             raise Failed(
-                "usage", "--measure is of the comparison with --baseline", hint="add --baseline, or leave it out"
+                "usage", "--measure requires --baseline", hint="add --baseline and --no-worse, or remove --measure"
             )
         smallest, largest = parse_limits(minimums, "--min"), parse_limits(maximums, "--max")
         if not smallest and not largest and baseline is None:
-            raise Failed("usage", "there is no limit to test", hint="for example --min accuracy=0.8 --max failures=0")
+            raise Failed("usage", "no limit is given", hint="give one, for example --min accuracy=0.8 --max failures=0")
         ended = [_fetch_ended(client, each, wait, as_json) for each in (reference, baseline) if each is not None]
         reason = next((describe_failed_job(each) for each in ended if each["state"] != "completed"), None)
         conditions: list[Condition] = []
@@ -477,12 +486,12 @@ def _fetch_ended(client: Client, reference: str, wait: bool, as_json: bool) -> J
     found = client.send(jobs.get(reference))
     if found["state"] not in jobs.ENDED:
         message = f"job {found['name']} is {found['state']}, so its figures are not final"
-        raise Failed("conflict", message, hint="wait for its end with --wait")
+        raise Failed("conflict", message, hint="add --wait")
     return found
 
 
 def measure_heads(measure: str) -> tuple[str, ...]:
-    """Return the extra column for a measure other than accuracy; accuracy always has its column."""
+    """Return the extra column for a measure other than accuracy, which always has a column."""
     return () if measure == "accuracy" else (f"{measure.upper()} (95 %)",)
 
 
@@ -498,7 +507,7 @@ def list_ending_columns(moved: Any) -> list[str]:
     """Return the endings that occur in the right job, in the taxonomy's order."""
     names = dict.fromkeys(name for row in moved.values() for name in row)
     known = [each for each in ENDINGS if each in names]
-    return [*known, *(name for name in names if name not in ENDINGS)]  # those of a later server come last
+    return [*known, *(name for name in names if name not in ENDINGS)]  # endings that only later servers know come last
 
 
 def move_rows(moved: Any) -> Iterator[tuple[object, ...]]:
@@ -515,14 +524,16 @@ def format_deviation(repeats: Any) -> str:
 @job.command()
 def calibrate(
     reference: JobReference,
-    trust: Annotated[float, typer.Option(help="Share of lists for which each threshold must be right.")] = jobs.TRUST,
+    trust: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of lists for which each threshold must be right.")
+    ] = jobs.TRUST,
     judged_by: Annotated[
         str | None,
-        typer.Option(help="Job of `crag` whose judge labels the lists (default: gold documents label them)."),
+        typer.Option(metavar="JOB", help="crag job whose judge labels the lists (default: gold documents label them)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the confidence thresholds of `crag` from a job's retrieved lists."""
+    """Calibrate crag's upper and lower confidence thresholds on a job's retrieved lists."""
 
     def print_calibration(found: Json) -> None:
         typer.echo(f"{found['name']}: crag by {found['evaluator']}")
@@ -532,11 +543,11 @@ def calibrate(
 
 
 def describe_calibration(found: Any) -> Iterator[tuple[str, object]]:
-    """Yield the name and value of each printed line; the last one has the options for a submission."""
+    """Yield the name and value of each printed line; the last line has the options for `job submit`."""
     figures = found["calibration"]
     others = figures["observations"] - figures["relevant"]
     yield "lists", f"{figures['relevant']} with a relevant document, {others} without"
-    yield "skipped", found["skipped"] and f"{found['skipped']}, without a confidence from the evaluator"
+    yield "skipped", found["skipped"] and f"{found['skipped']}, for which the evaluator gave no confidence"
     bounds = {name: figures[name] for name in ("upper", "lower")}
     for name, bound in bounds.items():
         yield f"crag.{name}", format_threshold(bound)
@@ -556,13 +567,15 @@ def format_threshold(bound: Any) -> str:
 
 @job.command()
 def results(reference: JobReference, rows: Rows = "jsonl", prompts: Prompts = False, as_json: AsJson = False) -> None:
-    """Print the samples that have ended, with the models' replies: one per line; --json prints one array."""
+    """Print the ended samples with the models' replies, one per line; --json prints one array."""
     with report_errors(as_json=as_json), Client() as client:
         if as_json:
             print_lines_as_json(client.stream(jobs.results(reference, prompts=prompts)))
             return
         if rows == "parquet" and sys.stdout.isatty():
-            raise Failed("usage", "refusing to print Parquet to a terminal", hint="redirect it: > results.parquet")
+            raise Failed(
+                "usage", "refusing to write Parquet to a terminal", hint="redirect the output: > results.parquet"
+            )
         save(client, jobs.results_file(reference, format=rows, prompts=prompts))
 
 
@@ -577,12 +590,16 @@ def export(
     force: ForceFiles = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write an ended job to a folder: job, report, results, provenance and audit."""
+    """Write the files of an ended job to a folder: job, report, results, provenance and audit."""
     with report_errors(as_json=as_json), Client() as client:
         files = export_files(reference, rows, prompts=prompts)
         there = [name for name in files if (to / name).exists()]
         if there and not force:
-            raise Failed("conflict", f"{to} already has {', '.join(there)}", hint="choose another folder, or --force")
+            raise Failed(
+                "conflict",
+                f"folder {to} already contains {', '.join(there)}",
+                hint="choose another folder, or add --force",
+            )
         if not client.shows:
             to.mkdir(parents=True, exist_ok=True)
         for name, request in files.items():
@@ -596,7 +613,7 @@ def export(
 
 
 def export_files(job: str, rows: jobs.RowFormat, *, prompts: bool = False) -> dict[str, Request[bytes]]:
-    """Return the request for each file of a job's export, by the file's name."""
+    """Return the requests for the files of a job's export, by file name."""
     return {
         "job.json": jobs.file(job),
         "report.json": jobs.file(job, "report"),

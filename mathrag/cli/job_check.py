@@ -1,4 +1,4 @@
-"""Conditions on the figures of a job, for CI pipelines: `mathrag job check`."""
+"""`mathrag job check`: test the figures of a job against limits, for CI pipelines."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from mathrag.formatting import take_last_line
 from mathrag.messages import format_count, make_hint
 
 ROUNDING = 1e-9
-"""Error of floating-point numbers that a condition tolerates: 0.1 + 0.2 must reach 0.3."""
+"""Floating-point error that a condition tolerates: 0.1 + 0.2 must reach 0.3."""
 
 
 class Figure(NamedTuple):
-    """A figure of a report, with its 95 % interval where it has one."""
+    """A figure of a report, with its 95 % interval if it has one."""
 
     value: float | None
     low: float | None = None
@@ -28,11 +28,11 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """A condition, and the figure that it was tested on."""
 
     condition: str
-    """Such as "accuracy at least"."""
+    """Words of the condition, such as "accuracy at least"."""
     holds: bool
     tested: float | None
-    """The number that is compared with the limit: the value, or an end of its interval. None if nothing was measured;
-    then the condition does not hold."""
+    """Number that is compared with the limit: the value, or an end of its interval. None if nothing was measured; the
+    condition then fails."""
     value: float | None
     low: float | None
     """The 95 % interval; None for a count, which has none."""
@@ -47,13 +47,13 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     holds: bool
     reason: str | None
-    """Why the job has no figures to test; None if it completed."""
+    """Reason why the job has no figures to test; None if it completed."""
     conditions: tuple[Condition, ...]
     notes: tuple[str, ...]
 
 
 def list_figures(report: Any) -> dict[str, Figure]:
-    """Return the figures of a report that a condition can name, without those that this job does not have."""
+    """Return the figures of this job's report that a condition can name."""
     found = {"accuracy": _read_figure(report["accuracy"])}
     if report["strict"]["graded"]:
         found["strict"] = _read_figure(report["strict"])
@@ -77,7 +77,7 @@ def _read_figure(found: Mapping[str, Any]) -> Figure:
 
 
 def require_finite(text: str) -> float:
-    """Return the number in a text; raise a ValueError if it is none, or not finite."""
+    """Return the number in a text; raise ValueError if the text is not a finite number."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(text)
@@ -111,7 +111,7 @@ def evaluate_limits(
     for limits, words, sign in ((minimums, "at least", 1), (maximums, "at most", -1)):
         for name, limit in limits.items():
             if name not in figures:
-                message = f"the job has no figure {name!r}; it has: {', '.join(figures)}"
+                message = f"the job has no figure {name!r}; its figures: {', '.join(figures)}"
                 raise Failed("invalid", message, hint=make_hint(name, figures, "mathrag job report JOB"))
             figure = figures[name]
             end, at = (figure.low, "lower") if sign > 0 else (figure.high, "upper")
@@ -122,9 +122,9 @@ def evaluate_limits(
 
 
 def evaluate_difference(comparison: Any, margin: float) -> Condition:
-    """Test that the first job of a comparison is not worse than its baseline by more than `margin`, a share.
+    """Test that the first job of a comparison loses at most `margin`, a share, against its baseline.
 
-    The lower end of the difference's interval is tested: otherwise few questions would hide any loss.
+    The lower end of the difference's interval is tested: otherwise a job with few questions would always pass.
     """
     (pair,) = comparison["pairs"]
     difference = pair["difference"] or {"value": None}
@@ -146,7 +146,7 @@ def describe_failed_job(job: Any) -> str:
 
 
 def print_check(check: CheckResult) -> None:
-    """Print a line for each condition, the notes, and the result."""
+    """Print one line for each condition, the notes and the result."""
     if check.conditions:
         print_table(("RESULT", "VALUE", "95 % INTERVAL", "LIMIT", "CONDITION"), [
             (

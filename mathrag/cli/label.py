@@ -1,4 +1,4 @@
-"""`mathrag label`: label what a judge or grader judged, and measure agreement."""
+"""`mathrag label`: collect human labels, and measure their agreement with the judge or grader."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,28 +16,28 @@ from mathrag.messages import format_count
 label = typer.Typer()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the label set.")]
-Open = Annotated[bool, typer.Option("--open", help="Show the judge's or grader's verdict, too (not blind).")]
+Open = Annotated[bool, typer.Option("--open", help="Also show the verdict of the judge or grader (not blind).")]
 ABSTAINED = "abstain"
 LEVELS = ("nominal", "ordinal", "interval")
 NOUNS = {
     "documents": "documents", "relevance": "documents", "answers": "answers", "support": "sentences",
     "sufficient": "questions", "addresses": "replies",
 }  # fmt: skip
-"""What can be labelled, and the noun of its tasks."""
+"""Nouns of the tasks, by the kind of verdict that is labelled."""
 
 
 @label.command(cls=Mutation)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new label set.")],
-    job: Annotated[str, typer.Option(help="Ended job: name, id, or the first characters of the id.")],
-    what: Annotated[str, typer.Option(help=f"What to label: {', '.join(NOUNS)}.")] = "documents",
+    job: Annotated[str, typer.Option(help="Ended job: name, id, or the first characters of the id (four or more).")],
+    what: Annotated[str, typer.Option(metavar="KIND", help=f"Verdicts to label: {', '.join(NOUNS)}.")] = "documents",
     size: Annotated[int, typer.Option(help="Largest number of tasks.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed for drawing tasks.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw labelling tasks from what a job's judge or grader judged. Repeating it changes nothing."""
+    """Draw labelling tasks from the verdicts of a job's judge or grader. Repeating the command changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
-        kind: Any = what  # the server tells what can be labelled
+        kind: Any = what  # the server checks the kind
         made = client.send(labels.create(name, job, kind, size=size, seed=seed))
         if as_json:
             print_json(made)
@@ -48,9 +48,9 @@ def create(
 
 @label.command("list")
 def list_sets(
-    limit: Annotated[int, typer.Option(help="Number of label sets to list.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
-    """List label sets, newest first, with their numbers of labels and labellers."""
+    """List label sets, newest first, with the numbers of labels and labellers."""
 
     def make_row(found: Json) -> tuple[object, ...]:
         given = sum(each["labels"] for each in found["labellers"])
@@ -112,11 +112,13 @@ def give(
     name: Name,
     number: Annotated[int, typer.Argument(metavar="TASK", help="Number of the task, from 1.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help=f"Label on the set's scale, or {ABSTAINED}.")],
-    note: Annotated[str, typer.Option(help="Reason for the label, up to 2000 characters.")] = "",
-    was_open: Annotated[bool, typer.Option("--open", help="You have seen the judge's or grader's verdict.")] = False,
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Reason for the label, up to 2000 characters.")] = "",
+    was_open: Annotated[
+        bool, typer.Option("--open", help="State that you have seen the verdict of the judge or grader.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Label a task; if you label it again, your last label counts."""
+    """Label a task. If you label it again, your last label counts."""
     with report_errors(as_json=as_json), Client() as client:
         given = None if value == ABSTAINED else int(value) if value.isdecimal() else value
         label = client.send(labels.give(name, number, given, blind=not was_open, note=note))
@@ -141,14 +143,14 @@ def export(
         if as_json:
             print_json({"set": name, "file": str(out)})
         else:
-            typer.echo(f"the labels of {name} are in {out}")
+            typer.echo(f"wrote the labels of {name} to {out}")
 
 
 @label.command()
 def agreement(
     name: Name,
-    count_open: Annotated[bool, typer.Option("--open", help="Also count labels that were not given blindly.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed for the bootstrap intervals.")] = 0,
+    count_open: Annotated[bool, typer.Option("--open", help="Also count labels that were not given blind.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Measure how labellers agree with the judge or grader and with each other: kappa, alpha, confusion."""
@@ -156,12 +158,12 @@ def agreement(
 
 
 def _print_agreement(found: Json) -> None:
-    """Print the summary, the coefficients with intervals, the confusion matrix and the largest disagreements."""
+    """Print a summary, the coefficients with intervals, the confusion matrix and the largest disagreements."""
     system = _name_system(found["what"])
     typer.echo(found["words"])
     counts = f"labels {found['labels']}, abstentions {found['abstentions']}, ties {found['ties']}"
     typer.echo(f"  labelled {found['labelled']} of {found['tasks']} tasks: {counts}\n")
-    if (corrected := found.get("corrected")) is not None:  # earlier servers do not know it
+    if (corrected := found.get("corrected")) is not None:  # earlier servers do not send it
         typer.echo(f"{corrected['words']}\n")
     print_table(("LABELS OF", f"AS THE {system.upper()}", "KAPPA", "WEIGHTED KAPPA"), [
         (
@@ -180,7 +182,7 @@ def _print_agreement(found: Json) -> None:
         if note is not None:
             typer.echo(f"  {note}")
     if found["majority"]["compared"]:
-        typer.echo(f"\nlabels of the majority (rows) and what the {system} said (columns):")
+        typer.echo(f"\nmajority label (rows) and verdict of the {system} (columns):")
         scale = found["scale"]
         rows = [(label, *counts) for label, counts in zip(scale, found["majority"]["confusion"], strict=True)]
         print_table(("LABEL", *map(str, scale)), rows)
@@ -215,7 +217,7 @@ def calibration(name: Name, as_json: AsJson = False) -> None:
 
 
 def _name_system(what: str) -> str:
-    """Return the system whose verdicts the labels are compared with: "judge" or "grader"."""
+    """Return the system that the labels are compared with: "judge" or "grader"."""
     return "grader" if what == "answers" else "judge"
 
 

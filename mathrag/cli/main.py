@@ -12,131 +12,144 @@ from mathrag.installation import SERVER
 gc.set_threshold(100_000)
 EMBEDDED = f"{SERVER}[embedded]"
 """The server with PostgreSQL and Redis, which starts a stack on this machine."""
-ENTRIES = (
-    CommandEntry("up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand, EMBEDDED),
-    CommandEntry(
-        "open",
-        "Open the web pages in a browser and print their address; starts the stack if it is not running.",
-        PlainCommand,
-        EMBEDDED,
-        module="up",
+PANELS: dict[str, tuple[CommandEntry, ...]] = {
+    "Stack": (
+        CommandEntry("up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand, EMBEDDED),
+        CommandEntry(
+            "open",
+            "Open the web pages in a browser and print their address; starts the stack if it is not running.",
+            PlainCommand,
+            EMBEDDED,
+            module="up",
+        ),
+        CommandEntry(
+            "down",
+            "Stop the stack that `mathrag up` started; its data are kept.",
+            PlainCommand,
+            needs=SERVER,
+            module="stack",
+        ),
+        CommandEntry(
+            "scale", "Change the number of workers while the stack runs.", PlainCommand, needs=SERVER, module="stack"
+        ),
+        CommandEntry(
+            "status",
+            "Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs.",
+            PlainCommand,
+            needs=SERVER,
+            module="stack",
+        ),
+        CommandEntry(
+            "doctor",
+            "Check everything that a job needs, and suggest a fix for each problem; exits with 1 if there is one.",
+            PlainCommand,
+        ),
+        CommandEntry(
+            "demo",
+            "Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes).",
+            PlainCommand,
+            EMBEDDED,
+        ),
     ),
-    CommandEntry(
-        "down",
-        "Stop the stack that `mathrag up` started; its data are kept.",
-        PlainCommand,
-        needs=SERVER,
-        module="stack",
+    "Data": (
+        CommandEntry("corpus", "Upload, index, inspect and delete corpora: the documents that jobs search."),
+        CommandEntry("dataset", "Upload, inspect and delete datasets: the questions that jobs answer."),
+        CommandEntry("graph", "Upload, inspect and delete knowledge graphs; each is also a corpus."),
+        CommandEntry("rules", "Mine rules from graphs; import and export rule banks."),
+        CommandEntry(
+            "search",
+            "Search a corpus for documents that match a question; nothing is stored.",
+            module="search_and_chat",
+        ),
     ),
-    CommandEntry(
-        "scale",
-        "Change the number of workers of the running stack, without stopping anything else.",
-        PlainCommand,
-        needs=SERVER,
-        module="stack",
+    "Jobs": (
+        CommandEntry("job", "Submit jobs, follow them and read their results; a job runs a pipeline over a dataset."),
+        CommandEntry("experiment", "Run grids of jobs from a YAML file, and compare them."),
+        CommandEntry(
+            "pilot", "Try several pipelines on a few questions, and recommend one.", Mutation, module="experiment"
+        ),
+        CommandEntry(
+            "plan", "Estimate model loads, time and memory of a job, or of models and GPUs that you do not have yet."
+        ),
+        CommandEntry(
+            "chat",
+            "Ask one question, follow its progress, and print the answer with the documents it is based on.",
+            module="search_and_chat",
+        ),
     ),
-    CommandEntry(
-        "status",
-        "Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs.",
-        PlainCommand,
-        needs=SERVER,
-        module="stack",
+    "Results": (
+        CommandEntry("sample", "Inspect single answers with everything they are based on."),
+        CommandEntry(
+            "audit",
+            "Check a job's database rows against the invariants; exits with 1 if one is violated.",
+            module="sample",
+        ),
+        CommandEntry("label", "Collect human labels, and measure their agreement with the judge or grader."),
+        CommandEntry("report", "Write reports that open in a browser without a server.", needs=SERVER),
+        CommandEntry(
+            "grade",
+            "Grade the answers in a file, without a running stack; --json prints one object per line, in its order.",
+            PlainCommand,
+            needs=SERVER,
+        ),
+        CommandEntry(
+            "retrieval",
+            "Measure and tune document retrieval, without models or a running stack.",
+            PlainCommand,
+            needs=SERVER,
+        ),
+        CommandEntry(
+            "reproduce",
+            "Repeat the paper's experiment with your own models, or grade its published answers.",
+            PlainCommand,
+            EMBEDDED,
+        ),
     ),
-    CommandEntry(
-        "doctor",
-        "Check everything that a job needs, and print a fix for each problem; exits with 1 if there is one.",
-        PlainCommand,
+    "Models and plug-ins": (
+        CommandEntry("model", "List the models that jobs can use; connect your own model."),
+        CommandEntry("gpu", "Inspect, drain, release and retry devices (GPUs or CPUs)."),
+        CommandEntry("pipeline", "List the pipelines that jobs can use.", module="catalog"),
+        CommandEntry("prompt", "Store, show and compare prompts, which ask models for answers."),
+        CommandEntry("plugin", "List plug-ins, and create a package for a new one.", module="catalog"),
     ),
-    CommandEntry(
-        "demo",
-        "Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes).",
-        PlainCommand,
-        EMBEDDED,
+    "Operations": (
+        CommandEntry(
+            "config",
+            "Check and show settings; change the configuration while the services run.",
+            PlainCommand,
+            needs=SERVER,
+        ),
+        CommandEntry("key", "Create, list, rotate and revoke API keys.", PlainCommand, needs=SERVER),
+        CommandEntry("service", "Run the stack as a systemd service.", PlainCommand, needs=SERVER, module="stack"),
+        CommandEntry(
+            "backup",
+            "Write the database and the indexes of a running stack to one file, while its jobs run.",
+            PlainCommand,
+            EMBEDDED,
+        ),
+        CommandEntry(
+            "restore",
+            "Restore a backup into a new data directory; its running jobs continue at the next `mathrag up`.",
+            PlainCommand,
+            EMBEDDED,
+            module="backup",
+        ),
+        CommandEntry(
+            "purge",
+            "Permanently delete ended jobs, and the model calls that no job uses.",
+            PlainCommand,
+            needs=SERVER,
+        ),
+        CommandEntry(
+            "completion", "Print the completion script of a shell; add it to your shell's startup file.", PlainCommand
+        ),
+        CommandEntry(
+            "mcp", "Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md).", PlainCommand
+        ),
     ),
-    CommandEntry(
-        "audit", "Check a job's database rows against the invariants; exits with 1 if one is violated.", module="sample"
-    ),
-    CommandEntry(
-        "plan",
-        "Plan model loads and time for a job, for a job not yet submitted, or for models and GPUs not yet installed.",
-    ),
-    CommandEntry(
-        "pilot", "Answer a few questions by several pipelines, and recommend one.", Mutation, module="experiment"
-    ),
-    CommandEntry(
-        "search", "Search a corpus for documents that match a question; nothing is stored.", module="search_and_chat"
-    ),
-    CommandEntry(
-        "chat",
-        "Ask one question, follow its progress, and print the answer with the documents it is based on.",
-        module="search_and_chat",
-    ),
-    CommandEntry(
-        "grade",
-        "Grade the answers in a file, in its order, without a service; --json prints one object per line.",
-        PlainCommand,
-        needs=SERVER,
-    ),
-    CommandEntry(
-        "mcp", "Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md).", PlainCommand
-    ),
-    CommandEntry(
-        "purge",
-        "Permanently delete ended jobs, and the model calls that no job uses any more.",
-        PlainCommand,
-        needs=SERVER,
-    ),
-    CommandEntry(
-        "backup",
-        "Write the database and the indexes of a running stack to one file, while its jobs run.",
-        PlainCommand,
-        EMBEDDED,
-    ),
-    CommandEntry(
-        "restore",
-        "Restore a backup into a new data directory; jobs that were in flight continue at the next `mathrag up`.",
-        PlainCommand,
-        EMBEDDED,
-        module="backup",
-    ),
-    CommandEntry(
-        "completion", "Print the completion script for a shell, to load in the shell's start-up file.", PlainCommand
-    ),
-    CommandEntry("corpus", "Upload, index, inspect and delete corpora: the documents that jobs search."),
-    CommandEntry("dataset", "Upload, inspect and delete datasets: the questions that jobs answer."),
-    CommandEntry("graph", "Upload, inspect and delete knowledge graphs; each is also a corpus."),
-    CommandEntry("rules", "Mine rules from graphs; import and export rule banks."),
-    CommandEntry("job", "Submit jobs, follow them and read their results; a job runs a pipeline over a dataset."),
-    CommandEntry("experiment", "Run grids of jobs from a YAML file, and compare them."),
-    CommandEntry("sample", "Inspect single answers with everything they are based on."),
-    CommandEntry("label", "Label what a judge or grader judged, and compare the labels with its verdicts."),
-    CommandEntry("prompt", "Store, show and compare prompts: how models are asked for answers."),
-    CommandEntry("pipeline", "List the pipelines that jobs can use.", module="catalog"),
-    CommandEntry("model", "List the models that jobs can use; connect one of your own."),
-    CommandEntry("plugin", "List plug-ins, and create a package for a new one.", module="catalog"),
-    CommandEntry("gpu", "Inspect, drain, release and retry devices."),
-    CommandEntry("report", "Write reports that open in a browser without a server.", needs=SERVER),
-    CommandEntry("key", "Create, list, rotate and revoke API keys.", PlainCommand, needs=SERVER),
-    CommandEntry("service", "Have systemd run the stack.", PlainCommand, needs=SERVER, module="stack"),
-    CommandEntry(
-        "config",
-        "Check and show settings; change the configuration while the services run.",
-        PlainCommand,
-        needs=SERVER,
-    ),
-    CommandEntry(
-        "reproduce",
-        "Repeat the paper's experiment with your own models, or grade its published answers.",
-        PlainCommand,
-        EMBEDDED,
-    ),
-    CommandEntry(
-        "retrieval",
-        "Measure and tune document retrieval, without models or a running stack.",
-        PlainCommand,
-        needs=SERVER,
-    ),
-)
+}
+"""Commands by the heading under which the help lists them."""
+ENTRIES = tuple(entry._replace(panel=panel) for panel, entries in PANELS.items() for entry in entries)
 
 
 class Mathrag(Commands):

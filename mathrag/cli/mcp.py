@@ -1,4 +1,4 @@
-"""`mathrag mcp`: serve the API as tools of the Model Context Protocol to an assistant that started this process."""
+"""`mathrag mcp`: serve the API as tools of the Model Context Protocol, to the assistant that started this process."""
 
 import logging
 import sys
@@ -10,7 +10,7 @@ import typer
 from mathrag.cli.output import report_errors
 
 PATIENCE_S = 90.0
-"""Longer than the API lets a chat wait."""
+"""Timeout of a request in seconds: longer than the API lets a chat wait."""
 
 
 def mcp(

@@ -1,4 +1,4 @@
-"""`mathrag model`: list the models that jobs can use, and connect one of your own."""
+"""`mathrag model`: list the models that jobs can use, and connect your own model."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,19 +36,25 @@ def _print_models(found: list[Json]) -> None:
 
 What = Annotated[
     str | None,
-    typer.Argument(help="Ollama's tag, a GGUF file, or an address such as https://models.example.org/v1."),
+    typer.Argument(
+        metavar="MODEL",
+        help="Tag of an Ollama model, a GGUF file, or an address such as https://models.example.org/v1.",
+    ),
 ]
 RoleOption = Annotated[
     Literal["both", "generate", "judge"],
-    typer.Option(help="What it does by default: writes answers (generate), rates documents (judge), or both."),
+    typer.Option(help="Default role of the model: write answers (generate), rate documents (judge), or both."),
 ]
-Served = Annotated[str | None, typer.Option("--model", help="Which model of the address, if it has several.")]
-ApiKeyEnv = Annotated[str | None, typer.Option(help="Environment variable with the API key of the address.")]
-Folder = Annotated[Path | None, typer.Option(help="Also look for GGUF files here.")]
+Served = Annotated[str | None, typer.Option("--model", help="Name of the model, if the address serves several.")]
+ApiKeyEnv = Annotated[
+    str | None, typer.Option(metavar="VARIABLE", help="Environment variable that holds the API key of the address.")
+]
+Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Additional folder to search for GGUF files.")]
 OllamaServer = Annotated[
-    str | None, typer.Option("--ollama", help="Address of the Ollama server (default: http://127.0.0.1:11434).")
+    str | None,
+    typer.Option("--ollama", metavar="URL", help="Address of the Ollama server (default: http://127.0.0.1:11434)."),
 ]
-Untried = Annotated[bool, typer.Option("--untried", help="Do not try it with a prompt.")]
+Untried = Annotated[bool, typer.Option("--untried", help="Do not try the model with a prompt.")]
 
 
 @model.command("connect", cls=LocalCommand)
@@ -63,10 +69,10 @@ def connect(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect a model of your own: try it with one prompt, and write it into the settings file.
+    """Connect your own model: try it with one prompt, and add it to the settings file.
 
-    Without an argument it lists the models of Ollama, and the GGUF files, that it finds on this machine. The trial runs
-    on a stack of its own; while yours runs, it is left out.
+    Without an argument, the command lists the Ollama models and GGUF files that it finds on this machine. The trial
+    starts a temporary stack; it is skipped while your stack runs.
     """
     with report_errors(as_json=as_json, needs="mathrag-gate[embedded]"):
         connecting = import_server("mathrag_gate.cli.connecting", "mathrag-gate[embedded]")

@@ -1,4 +1,4 @@
-"""What commands print and ask: tables, JSON, failures with their exit codes, confirmations."""
+"""Print tables, JSON and errors with their exit codes, ask for confirmation, and parse KEY=VALUE options."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,12 +17,14 @@ from mathrag.client.jobs import Job
 from mathrag.installation import SERVER, SERVER_PACKAGE, has_server, import_server, install_command, not_installed
 
 QUOTED = 4
-"""Number of further invalid lines that the error of an upload quotes."""
+"""Largest number of further invalid lines that an upload's error quotes."""
 MAX_CHARACTERS = 300
-"""Characters of a long text that are printed."""
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
+"""Number of characters of a long text that are printed."""
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel="Output")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Data directory of the stack (default: .mathrag).")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
 def print_json(value: Any) -> None:
@@ -31,7 +33,7 @@ def print_json(value: Any) -> None:
 
 
 def print_lines_as_json(chunks: Iterable[bytes]) -> None:
-    """Print JSON lines as one array, each as soon as it arrives."""
+    """Print JSON lines as one array; each line is printed as soon as it arrives."""
     separator, rest = "[", b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -54,7 +56,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
-    """Print one name and value per line; empty values are left out."""
+    """Print one name and value per line; omit empty values."""
     shown = [(name, value) for name, value in pairs if value not in (None, "", {}, [])]
     width = max([16, *(len(name) + 1 for name, _ in shown)])
     for name, value in shown:
@@ -62,7 +64,7 @@ def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def shorten(value: Any) -> Any:
-    """Return the first `MAX_CHARACTERS` characters of a long text; any other value as it is."""
+    """Return the first `MAX_CHARACTERS` characters of a longer text; return any other value unchanged."""
     return f"{value[:MAX_CHARACTERS]} ..." if isinstance(value, str) and len(value) > MAX_CHARACTERS else value
 
 
@@ -91,22 +93,22 @@ def describe_waits(job: Job) -> list[str]:
 
 
 def describe_unserved(job: Job) -> str:
-    """Return which of the job's models no guard serves, with a remedy; "" if all are served."""
+    """Name the job's models that no guard serves, with a remedy; return "" if all are served."""
     names = ", ".join(job.get("unserved", ()))
-    problem = f"no guard serves {names} as pinned when the job was submitted"
+    problem = f"no guard serves {names} in the version that the job pinned when it was submitted"
     return f"{problem}: restore the model and restart the guard, or cancel and submit again" if names else ""
 
 
 def print_warnings(answer: Any) -> None:
-    """Print the warnings that came with the accepted request on standard error."""
+    """Print the warnings in the answer to an accepted request on standard error."""
     for warning in answer.get("warnings", ()):
         typer.echo(f"warning: {warning}", err=True)
 
 
-# Exit codes and error messages of commands. The table of exit codes does not change: scripts may rely on it.
+# Exit codes and error messages of commands. The table of exit codes does not change: scripts rely on it.
 #
-# Errors go to stderr: `error: MESSAGE`, `  also: MESSAGE` of further lines, and `  fix: HINT`; with --json as
-# {"error": {"kind", "message", "hint"}}, and "others" where there are further lines.
+# Errors go to stderr: `error: MESSAGE`, `  also: MESSAGE` for further lines, and `  fix: HINT`. With --json they are
+# {"error": {"kind", "message", "hint"}}, plus "others" if there are further lines.
 
 
 class Exit(IntEnum):
@@ -115,24 +117,24 @@ class Exit(IntEnum):
     DONE = 0
     """Done."""
     FINDING = 1
-    """A finding: a job failed, was cancelled or missed a limit of a check, an audit or the doctor found something,
-    lines of an upload were left out, nothing runs."""
+    """A finding: a job failed, was cancelled or missed a limit of a check; an audit or the doctor found a problem;
+    lines of an upload were left out; or no service runs."""
     USAGE = 2
-    """The command line is wrong, or the server or this installation has not what it asks for."""
+    """The command line is wrong, or the server or this installation lacks the requested feature."""
     NOT_FOUND = 3
-    """Nothing has this name or id."""
+    """No object has this name or id."""
     INVALID = 4
-    """The input is invalid; the message names the field, or file and line."""
+    """The input is invalid; the message names the field, or the file and line."""
     CONFLICT = 5
-    """A conflict: the name is taken, the id ambiguous, the state another one, or another release wrote it."""
+    """A conflict: the name is taken, the id is ambiguous, the state does not allow it, or another release wrote it."""
     UNREACHABLE = 6
-    """Not now: the server, or something it needs, is away or has too much to do."""
+    """Try again later: the server, or a service that it needs, is unavailable or overloaded."""
     INTERNAL = 7
-    """An error of ours."""
+    """An internal error of MathRAG-Gate."""
     REFUSED = 8
-    """Refused: the API key is missing, not valid, or may not do this."""
+    """Refused: the API key is missing, invalid, or lacks the scope."""
     INTERRUPTED = 130
-    """Interrupted; what was submitted goes on."""
+    """You interrupted the command; jobs that it submitted continue."""
 
 
 CODES = {
@@ -161,32 +163,32 @@ CODES = {
     "unauthorized": Exit.REFUSED,
     "forbidden": Exit.REFUSED,
 }
-"""Every kind of error there is; one that a newer server has made up counts as internal."""
+"""Exit codes by the kind of the error; a kind that only newer servers know counts as internal."""
 SETTINGS_READERS = ("pydantic_core", "pydantic_settings", "yaml")
-"""Packages whose exceptions say that settings are wrong."""
+"""Packages whose exceptions report wrong settings."""
 OWN = ("mathrag", "mathrag_gate", "migrations", "services", "shared")
-"""Our packages: a module of theirs that is missing is a defect, one of others was not installed."""
+"""Packages of this project: a missing module of theirs is a defect; any other missing module was not installed."""
 
 
 @contextmanager
 def report_errors(*, as_json: bool, needs: str = SERVER) -> Iterator[None]:
     """Turn an error into a message on stderr and an exit code.
 
-    `needs` is the requirement that brings the packages which the command needs.
+    `needs` is the requirement that installs the packages of the command.
     """
     try:
         yield
     except Shown:
         raise typer.Exit(Exit.DONE) from None
     except BrokenPipeError:
-        # The reader has seen enough (`| head`); flushing at exit must not complain either.
+        # The reader closed the pipe (`| head`); flushing at exit must not fail either.
         sys.stderr.close()
         raise typer.Exit(Exit.DONE) from None
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
     except typer.Exit:
         raise
-    except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
+    except Exception as error:  # noqa: BLE001 - a defect also has an exit code
         failed = _to_failure(error, needs)
         if as_json:
             others = {"others": failed.others} if failed.others else {}
@@ -208,7 +210,7 @@ def _print_failure(failed: Failed) -> None:
 
 
 def is_not_installed(error: Exception) -> bool:
-    """Tell whether the error says that the server or a third-party package is not installed."""
+    """Return True if the error says that the server or a third-party package is not installed."""
     return isinstance(error, ModuleNotFoundError) and (
         error.name == SERVER_PACKAGE or _top_package(error.name or "") not in OWN
     )
@@ -219,10 +221,10 @@ def _top_package(module: str) -> str:
 
 
 def _to_failure(error: Exception, needs: str) -> Failed:
-    """Return any error as one that has a message, a hint and a kind of the table."""
+    """Convert any error to a `Failed` with a message, a hint and a kind of `CODES`."""
     if isinstance(error, ModuleNotFoundError) and is_not_installed(error):
         return failure(not_installed(_top_package(error.name or ""), needs))
-    # Only a command that loaded settings can get these errors, so the imports below cost nothing extra.
+    # Only a command that has loaded settings gets these errors, so the imports below cost nothing.
     if has_server() and _top_package(type(error).__module__) in SETTINGS_READERS:
         findings = import_server("mathrag_gate.cli.config_findings")
         if isinstance(error, findings.REFUSALS):
@@ -234,25 +236,31 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def confirm(question: str, *, as_json: bool) -> None:
-    """Ask `question` on the terminal, and return if the answer is yes.
+    """Ask `question` on the terminal, and return if the user confirms it.
 
     Raises:
-        Failed: there is no terminal to ask on, or `as_json` is set.
-        typer.Exit: the answer is no.
+        Failed: standard input is not a terminal, or `as_json` is set.
+        typer.Exit: the user declines.
     """
     if as_json or not sys.stdin.isatty():
         raise Failed(
             "usage",
-            "confirmation is needed, and nobody can be asked",
-            hint="add --yes; --dry-run shows what it would do",
+            "cannot ask for confirmation: " + ("--json is set" if as_json else "standard input is not a terminal"),
+            hint="add --yes; --dry-run shows the request",
         )
     if not typer.confirm(question):
         raise typer.Exit(Exit.FINDING)
 
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as gate.tau=0.3.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as gate.tau=0.3; repeat for several."),
+]
 Model = Annotated[
-    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="Model of a role, such as judge=world-judge.")
+    list[str] | None,
+    typer.Option(
+        "--model", metavar="ROLE=NAME", help="Model of a role, such as judge=world-judge; repeat for several."
+    ),
 ]
 
 
@@ -260,7 +268,7 @@ def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, An
     """Parse `["gate.tau=0.3"]` into {"gate": {"tau": 0.3}}; a value that is not JSON is text.
 
     Raises:
-        Failed: an entry is not KEY=VALUE, or a key has both a value and keys below it.
+        Failed: an entry is not KEY=VALUE, a key is given twice, or a key has both a value and keys below it.
     """
     tree: dict[str, Any] = {}
     for setting in settings:
@@ -270,7 +278,7 @@ def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, An
         for parent in parents:
             branch = branch.setdefault(parent, {})
             if not isinstance(branch, dict):
-                hint = f"set `{parent}` or what is below it, not both"
+                hint = f"set either `{parent}` or its parts, not both"
                 raise Failed("usage", f"{option} {setting}: `{parent}` already has a value", hint=hint)
         if leaf in branch:
             raise Failed("usage", f"{option} {setting}: `{key}` already has a value", hint="give it once")
@@ -282,7 +290,7 @@ def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, An
 
 
 def flatten_parameters(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield nested parameters as `--set` takes them, such as gate.tau=0.3: the reverse of `parse_parameters`."""
+    """Yield nested parameters in the form of `--set`, such as gate.tau=0.3: the inverse of `parse_parameters`."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from flatten_parameters(value, f"{prefix}{name}.")
@@ -291,10 +299,10 @@ def flatten_parameters(tree: Mapping[str, Any], prefix: str = "") -> Iterator[st
 
 
 def split_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """Split texts of the form `key=value` into a dictionary.
+    """Split texts of the form KEY=VALUE into a dictionary.
 
     Raises:
-        Failed: one is not of this form, or a key is given twice.
+        Failed: a text does not have this form, or a key is given twice.
     """
     found: dict[str, str] = {}
     for key, value in (split_pair(text, option) for text in texts or []):
@@ -305,21 +313,21 @@ def split_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
 
 
 def split_pair(text: str, option: str) -> tuple[str, str]:
-    """Split `key=value` into key and value.
+    """Split KEY=VALUE into key and value.
 
     Raises:
-        Failed: it is not of this form.
+        Failed: the text does not have this form.
     """
     key, separator, value = text.partition("=")
     if not separator or not all(key.split(".")):
-        raise Failed("usage", f"{option} {text}: not of the form key=value", hint="write it as key=value")
+        raise Failed("usage", f"{option} {text} is not of the form KEY=VALUE", hint=f"write {option} KEY=VALUE")
     return key, value
 
 
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-def stand_in(name: str, help_line: str, missing: ModuleNotFoundError, needs: str, cls: type[Any]) -> CommandInfo:
+def make_stand_in(name: str, help_line: str, missing: ModuleNotFoundError, needs: str, cls: type[Any]) -> CommandInfo:
     """Return a command that accepts every argument and fails with `missing` and the command that installs `needs`."""
     from rich.markup import escape
 
@@ -328,5 +336,5 @@ def stand_in(name: str, help_line: str, missing: ModuleNotFoundError, needs: str
             raise missing
 
     command = escape(install_command(needs))
-    text = f"{help_line}\n\nWhat it needs is not installed. To install it: {command}"
+    text = f"{help_line}\n\nThis command needs packages that are not installed. To install them: {command}"
     return CommandInfo(name=name, callback=end, help=text, cls=cls, context_settings=ANYTHING)

@@ -1,4 +1,4 @@
-"""`mathrag plan`: show which models would be resident where, the cost, and why the alternatives are worse."""
+"""`mathrag plan`: show the planned model loads of a job, their memory and time, and why the alternatives are worse."""
 
 from typing import Annotated, Any
 
@@ -25,23 +25,24 @@ HEAD = ("", "DEVICE", "MODELS", "MIB", "BUDGET", "LOAD S", "CALLS S")
 OTHERS = ("OPTION", "LOADS", "FLIPS", "SECONDS", "REFUSED")
 
 Reference = Annotated[
-    str | None, typer.Argument(help="Submitted job: name, id, or the first characters of the id (four or more).")
+    str | None,
+    typer.Argument(metavar="JOB", help="Submitted job: name, id, or the first characters of the id (four or more)."),
 ]
 Models = Annotated[
     list[str] | None,
     typer.Option(
         "--models",
         metavar="ROLE=PRESET:QUANTISATION",
-        help="Instead of a job: model of a role, such as generate=qwen2.5-7b:q4_k_m; repeat for every role.",
+        help="Plan models instead of a job: model of a role, such as generate=qwen2.5-7b:q4_k_m; repeat for each role.",
     ),
 ]
 
 
 def plan(
     reference: Reference = None,
-    dataset: Annotated[str | None, typer.Option(help="Dataset of a job that is not submitted yet.")] = None,
-    pipeline: Annotated[str | None, typer.Option(help="Pipeline of that job.")] = None,
-    corpus: Annotated[str | None, typer.Option(help="Corpus that the job searches.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset with the questions.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Pipeline that answers; see `mathrag pipeline`.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Corpus to search.")] = None,
     limit: QuestionLimit = None,
     repeats: Repeats = 1,
     prompt: PromptOption = None,
@@ -50,18 +51,20 @@ def plan(
     models: Models = None,
     context: Annotated[int, typer.Option(help="With --models: context length of a slot, in tokens.")] = 2048,
     parallel: Annotated[int, typer.Option(help="With --models: largest number of slots of a model.")] = 8,
-    kv: Annotated[str, typer.Option(help="With --models: type of the KV cache, f16 or q8_0.")] = "f16",
+    kv: Annotated[str, typer.Option(metavar="f16|q8_0", help="With --models: type of the KV cache.")] = "f16",
     calls: Annotated[int, typer.Option(help="With --models: number of calls to each model.")] = 1000,
     budget: Annotated[
         list[int] | None,
-        typer.Option(help="Memory of a GPU in MiB, to plan for instead of the devices; repeat for every GPU."),
+        typer.Option(metavar="MIB", help="Memory of a GPU, to plan for instead of the devices; repeat for each GPU."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan model loads and time for a job, for a job not yet submitted, or for models and GPUs not yet installed."""
+    """Estimate model loads, time and memory of a job, or of models and GPUs that you do not have yet."""
     with report_errors(as_json=as_json), Client() as client:
         if (dataset is None) != (pipeline is None):
-            raise Failed("usage", "a job needs both --dataset and --pipeline", hint="name both, or an existing job")
+            raise Failed(
+                "usage", "a plan needs both --dataset and --pipeline", hint="give both, or name a submitted JOB"
+            )
         hypothetical_models = []
         for text in models or []:
             role, name = split_pair(text, "--models")
@@ -70,8 +73,8 @@ def plan(
             quantised = {"quantisation": quantisation} if quantisation else {}
             hypothetical_models.append({**hypothetical, "calls": calls, **quantised})
         if sum((reference is not None, dataset is not None, bool(hypothetical_models))) != 1:
-            message = "what to plan is not clear: a job, --dataset with --pipeline, or --models"
-            raise Failed("usage", message, hint="give exactly one of these; mathrag plan --help")
+            message = "give exactly one of JOB, --dataset with --pipeline, and --models"
+            raise Failed("usage", message, hint="mathrag plan --help explains them")
         if reference is not None:
             found = client.send(jobs.plan(reference))
         else:
@@ -90,7 +93,7 @@ def plan(
 
 
 def print_plan(found: Any) -> None:
-    """Print the residencies in order, then why the other options are worse."""
+    """Print the planned loads in order, and why the other options are worse."""
     typer.echo(found["why"])
     residents = {device: names for device, names in found["resident"].items() if names}
     for device, names in residents.items():
@@ -117,7 +120,7 @@ def _make_residency_row(number: int, residency: Any) -> tuple[object, ...]:
 
 
 def _describe_basis(model: Any) -> str:
-    """Return how the memory and times of a model are known, with the source of each."""
+    """Return the basis of a model's memory and times, with the source of each."""
     load, call = model["load_s"], model["call_s"]
     return (
         f"{model['name']}: memory {model['basis']}; a load {load['basis']} ({load['source']});"

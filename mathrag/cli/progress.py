@@ -1,4 +1,4 @@
-"""Show how jobs, mining and searches progress, as lines or bars."""
+"""Show the progress of jobs, mining and uploads, as lines or bars."""
 
 from collections.abc import Iterable
 from typing import Protocol, Self
@@ -11,21 +11,21 @@ from mathrag.client.jobs import Job
 from mathrag.client.uploads import Sources
 from mathrag.client.waiting import follow_job
 
-# Show a job's progress: bars with an ETA per stage on a terminal, one line per change elsewhere.
+# A job's progress: bars with an ETA per stage on a terminal, one line per change elsewhere.
 
 
 class View(Protocol):
-    """Shows a job as it is now."""
+    """Shows the state of a job."""
 
     def show(self, job: Job) -> None:
-        """Show the job as it is now; called after every poll."""
+        """Show the job's state; `watch` calls this after every poll."""
 
     def close(self) -> None:
-        """End the display; the job has ended, or the command was interrupted."""
+        """Close the display: the job has ended, or the command was interrupted."""
 
 
 def watch(client: Client, job: str, view: View) -> Job:
-    """Follow the job until it has ended, and return its last state."""
+    """Poll the job until it has ended, and return its last state."""
     try:
         for found in follow_job(client, job):
             view.show(found)
@@ -35,7 +35,7 @@ def watch(client: Client, job: str, view: View) -> Job:
 
 
 def choose_view() -> View:
-    """Return bars if standard output is a terminal, else lines."""
+    """Return bars if standard output is a terminal, otherwise lines."""
     from rich.console import Console
 
     console = Console()
@@ -71,27 +71,27 @@ class ProgressLines:
             self._last = line
 
     def close(self) -> None:
-        """Do nothing: lines leave nothing to clean up."""
+        """Do nothing."""
 
 
-# Show how far an upload is: what was sent, then how long it has been stored and indexed.
+# An upload's progress: the number of sent lines, then the time of storing and indexing.
 
 
 class UploadView(Protocol):
     """Shows an upload while it is sent, stored and indexed; a context."""
 
     def follow(self, sources: Sources) -> Iterable[bytes]:
-        """Return the lines to send, whose number is shown as they are read."""
+        """Return the lines to send, and show their number while they are read."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
 
     def __exit__(self, *_: object) -> None:
-        """End the display: the server has answered, or the upload has failed."""
+        """Close the display: the server has answered, or the upload has failed."""
 
 
 class SilentUpload:
-    """Shows nothing, for --json and where standard error is no terminal."""
+    """Shows nothing, for --json and if standard error is not a terminal."""
 
     def follow(self, sources: Sources) -> Iterable[bytes]:
         """Return the lines."""
@@ -106,8 +106,13 @@ class SilentUpload:
 
 
 def choose_upload_view(what: str, then: str, *, as_json: bool) -> UploadView:
-    """Return the view of an upload of `what`, such as "documents", which the server is `then` "storing"; it is on
-    standard error."""
+    """Return the view of an upload on standard error.
+
+    Args:
+        what: the noun of the lines, such as "documents".
+        then: the server's work after the last line, such as "storing and indexing".
+        as_json: show nothing.
+    """
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -37,17 +37,17 @@ class ProgressBars:
         self._progress.start()
 
     def show(self, job: Job) -> None:
-        """Move the bars, and print what the job waits for when that changes."""
+        """Move the bars, and print the services that the job waits for when they change."""
         for role, stage in job.get("stages", {}).items():
             self._move(role, stage["done"], stage["total"])
         counts = job["request_counts"]
         self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
         if (waiting := describe_waits(job)) != self._waits:
             self._waits = waiting
-            self._progress.console.print("\n".join(waiting) or "nothing is unavailable any more", highlight=False)
+            self._progress.console.print("\n".join(waiting) or "all services are available again", highlight=False)
 
     def close(self) -> None:
-        """Stop updating; the bars stay on the screen."""
+        """Stop updating; the bars remain on the screen."""
         self._progress.stop()
 
     def _move(self, name: str, done: int, total: int) -> None:
@@ -57,11 +57,11 @@ class ProgressBars:
 
 
 EVERY = 100
-"""Number of lines after which the display of an upload moves."""
+"""Number of lines between two updates of an upload's display."""
 
 
 class UploadBar:
-    """Shows the number of lines that were sent, then that they are stored and indexed, with the time."""
+    """Shows the number of sent lines, then the time of storing and indexing."""
 
     def __init__(self, console: Console, what: str, then: str) -> None:
         self._what = what
@@ -71,7 +71,7 @@ class UploadBar:
         self._task = self._progress.add_task(f"reading {what}", total=None)
 
     def follow(self, sources: Sources) -> Iterator[bytes]:
-        """Yield the lines, and show how many were sent."""
+        """Yield the lines, and show the number of sent lines."""
         for line in sources:
             yield line
             if sources.sent % EVERY == 0:
@@ -79,29 +79,29 @@ class UploadBar:
         self._progress.update(self._task, description=f"{self._then} {sources.sent:,} {self._what}")
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the line: what was stored is printed."""
+        """Remove the line; the command then prints the result."""
         self._progress.stop()
 
 
 LINE_EVERY = 0.25
-"""Share of the whole time between two lines about the same step, where no terminal shows a bar."""
+"""Share of the whole time between two lines about the same step, if the output is not a terminal."""
 
 
 class Steps:
-    """Shows the step of a long command and about how long the rest takes; a context.
+    """Shows the step of a long command and the estimated time left; a context manager.
 
-    On a terminal this is one line, which is removed at the end. Elsewhere a few lines are printed.
+    A terminal shows one line, which is removed at the end. Any other output gets a few lines.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._pace_from: tuple[float, float] | None = None
-        """Share and time from which on the pace is measured: the first step has none."""
+        """Share and time at which the measurement of the pace starts; the first step is not measured."""
         self._printed = ("", 0.0)
         self._progress = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), _TimeLeft(),
@@ -123,7 +123,7 @@ class Steps:
             self._printed = (step, done)
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         self._progress.start()
         return self
 
@@ -138,5 +138,5 @@ class _TimeLeft(ProgressColumn):
 
 
 def format_time_left(ends: float | None) -> str:
-    """Return for example "(about 40 s left)" until a time of the monotonic clock; "" if it is not known."""
+    """Return text such as "(about 40 s left)", for an end on the monotonic clock; "" if the end is unknown."""
     return "" if ends is None else f"(about {format_duration(max(1.0, ends - time.monotonic()))} left)"

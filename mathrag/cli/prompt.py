@@ -1,4 +1,4 @@
-"""`mathrag prompt`: how models are asked for answers."""
+"""`mathrag prompt`: store, show and compare prompts."""
 
 import tomllib
 from pathlib import Path
@@ -21,7 +21,9 @@ prompt = typer.Typer()
 Reference = Annotated[
     str,
     typer.Argument(
-        metavar="PROMPT", help="Name; short@2 is its second version (default: the newest).", autocompletion=PROMPTS
+        metavar="PROMPT",
+        help="Name of the prompt; short@2 is version 2 of short (default: the newest version).",
+        autocompletion=PROMPTS,
     ),
 ]
 
@@ -30,11 +32,14 @@ Reference = Annotated[
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the prompt.")],
     source: Annotated[
-        Path, typer.Option("--from", help="File: TOML or JSON with text, system and examples; else the text alone.")
+        Path,
+        typer.Option(
+            "--from", help="TOML or JSON file with text, system and examples; any other file contains only the text."
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Store a prompt as the next version of its name; jobs keep the version that they were submitted with."""
+    """Store a prompt as the next version of its name; submitted jobs keep their version."""
     with report_errors(as_json=as_json):
         content = _read_content(source)
     request = prompts.create(
@@ -47,7 +52,7 @@ def _read_content(source: Path) -> Json:
     """Read a prompt from a file.
 
     Raises:
-        Failed: it cannot be read, or is no prompt.
+        Failed: the file cannot be read, or it does not contain a prompt.
     """
     hint = 'write text = "...{{context}}Question: {{question}}" into a TOML file'
     try:
@@ -60,9 +65,11 @@ def _read_content(source: Path) -> Json:
     except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
         raise Failed("invalid", f"{source}: {error}", hint=hint) from error
     if not isinstance(content, dict) or "text" not in content:
-        raise Failed("invalid", f"{source}: there is no `text`", hint=hint)
+        raise Failed("invalid", f"{source} has no field `text`", hint=hint)
     if unknown := sorted(content.keys() - FIELDS):
-        raise Failed("invalid", f"{source}: unknown field `{unknown[0]}`", hint=f"a prompt has {', '.join(FIELDS)}")
+        raise Failed(
+            "invalid", f"{source} has the unknown field `{unknown[0]}`", hint=f"use only the fields {', '.join(FIELDS)}"
+        )
     return content
 
 

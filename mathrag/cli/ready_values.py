@@ -1,9 +1,11 @@
-"""Convert plain option values without pydantic, which typer uses and whose import takes longer than a command."""
+"""Convert plain option values without pydantic, which typer uses: its import takes longer than a command."""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
+
+from mathrag.cli.placeholders import set_placeholder
 
 WHOLE = re.compile(r"-?[0-9]{1,9}")
 
@@ -33,7 +35,7 @@ class ReadyValues:
 
 
 def _is_plain(value: str, limits: Any) -> bool:
-    """Tell whether this is a whole number within the option's limits; typer reports any other value."""
+    """Return True for a whole number within the option's limits; typer reports any other value."""
     if not WHOLE.fullmatch(value):
         return False
     least, most = limits.min, limits.max
@@ -41,13 +43,14 @@ def _is_plain(value: str, limits: Any) -> bool:
 
 
 class ReadyParameters:
-    """Mix-in for command classes that gives every parameter a `ReadyValues` converter."""
+    """Mix-in for command classes that gives every parameter a `ReadyValues` converter and a placeholder."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return all parameters, `--help` included."""
+        """Return all parameters, including `--help`."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if "get_runtime_param" not in vars(parameter):
+                set_placeholder(parameter)
                 ready = ReadyValues(parameter.get_runtime_param)
                 parameter.get_runtime_param = lambda ready=ready: ready
         return parameters

@@ -12,14 +12,14 @@ from mathrag.client.errors import Failed
 from mathrag.client.request import Request
 
 OFFERED_S = 1.0
-"""Longest wait of a shell for names; without an answer it offers none."""
+"""Longest time in seconds that a completion waits for names; after that it offers none."""
 
 
 def _complete_jobs(incomplete: str) -> list[tuple[str, str]]:
-    """Return ids and names of the newest jobs with their pipelines and states, for a shell."""
+    """Return completions: ids and names of the newest jobs, with their pipelines and states."""
     try:
         with Client(timeout_s=OFFERED_S) as client:
-            found = client.send(jobs.list_jobs().limited(100))["data"]
+            found = client.send(jobs.list_jobs().with_limit(100))["data"]
     except Exception:  # noqa: BLE001 - an error message would garble the line that is being typed
         return []
     complete = {job[key]: f"{job['pipeline']}, {job['state']}" for job in found for key in ("name", "id")}
@@ -27,7 +27,7 @@ def _complete_jobs(incomplete: str) -> list[tuple[str, str]]:
 
 
 def _complete_names_of(request: Request[Any]) -> Callable[[str], list[str]]:
-    """Return a completion that offers the names of a list which begin with the typed text."""
+    """Return a completion function that offers the listed names which start with the typed text."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -41,19 +41,17 @@ def _complete_names_of(request: Request[Any]) -> Callable[[str], list[str]]:
     return complete
 
 
-REFERENCE = "Name, id, or the first characters of the id (four or more)."
+REFERENCE = "Job: name, id, or the first characters of the id (four or more)."
 JobReference = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_complete_jobs)]
-Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=REFERENCE, autocompletion=_complete_jobs)]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_complete_jobs)]
 Baseline = Annotated[
     str | None,
-    typer.Option(
-        metavar="JOB", help="Job to compare every other with (default: every pair).", autocompletion=_complete_jobs
-    ),
+    typer.Option(metavar="JOB", help="Baseline job (default: compare every pair).", autocompletion=_complete_jobs),
 ]
 Measure = Annotated[
     str | None,
     typer.Option(
-        help="Measure: `exact`, `score`, `answer@K` such as answer@10, or a metric's score such as faithfulness"
+        help="Measure: `exact`, `score`, `answer@K` such as answer@10, or the score of a metric such as faithfulness"
         " (default: accuracy)."
     ),
 ]
@@ -65,35 +63,37 @@ PROMPTS = _complete_names_of(prompts.list_prompts())
 Dataset = Annotated[str, typer.Argument(metavar="NAME", help="Name of the dataset.", autocompletion=_DATASETS)]
 Corpus = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.", autocompletion=_CORPORA)]
 Graph = Annotated[str, typer.Argument(metavar="NAME", help="Name of the graph.", autocompletion=_GRAPHS)]
-DatasetOption = Annotated[str, typer.Option("--dataset", help="Dataset to run on.", autocompletion=_DATASETS)]
+DatasetOption = Annotated[str, typer.Option("--dataset", help="Dataset with the questions.", autocompletion=_DATASETS)]
 CorpusOption = Annotated[str | None, typer.Option("--corpus", help="Corpus to search.", autocompletion=_CORPORA)]
 _PIPELINE = typer.Option("--pipeline", help="Pipeline that answers; see `mathrag pipeline`.", autocompletion=_PIPELINES)
 PipelineOption = Annotated[str | None, _PIPELINE]
 RequiredPipelineOption = Annotated[str, _PIPELINE]
 QuestionLimit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Number of questions, from the first (default: all).")
+    int | None, typer.Option("--limit", min=1, help="Number of questions, counted from the first (default: all).")
 ]
-Repeats = Annotated[int, typer.Option("--repeats", help="How often each question is asked.")]
+Repeats = Annotated[int, typer.Option("--repeats", help="Number of times that each question is asked.")]
 PromptOption = Annotated[
     list[str] | None,
     typer.Option(
         "--prompt", metavar="generate=NAME", autocompletion=PROMPTS,
-        help="Prompt for answers, such as generate=short; see `mathrag prompt` (default: by the grader).",
+        help="Prompt for answers, such as generate=short; see `mathrag prompt` (default: the prompt for the grader).",
     ),
 ]  # fmt: skip
 
 
 def parse_prompts(chosen: list[str] | None) -> list[str]:
-    """Return the parameters that choose these prompts, as `--set` takes them.
+    """Return the parameters that choose these prompts, in the form of `--set`.
 
     Raises:
-        Failed: one is not for the generator.
+        Failed: a prompt is not for the generator.
     """
     found = []
     for text in chosen or []:
         role, separator, name = text.rpartition("=")
         if not name or (separator and role != "generate"):
-            hint = "write --prompt generate=NAME; what a judge rates by is set with --set grading.rubric=TEXT"
-            raise Failed("usage", f"--prompt {text}: only the generator's prompt can be chosen", hint=hint)
+            hint = "write --prompt generate=NAME; set the judge's rubric with --set grading.rubric=TEXT"
+            raise Failed(
+                "usage", f"--prompt {text} does not name the generator: you can only choose its prompt", hint=hint
+            )
         found.append(f"generate.template={msgspec.json.encode(name).decode()}")
     return found

@@ -1,4 +1,4 @@
-"""`mathrag rules`: rule banks, mined and imported."""
+"""`mathrag rules`: mine rules from graphs; import, show and export rule banks."""
 
 import re
 import time
@@ -25,9 +25,9 @@ MINERS = {
     ),
     "tlogic": ("walks", "max_length", "transition", "samples", "exact", "min_confidence", "min_head_facts", "seed"),
 }  # fmt: skip
-"""Limits of each miner; the server has the values that they may have."""
+"""Options of each miner; the server checks their values."""
 SEALED_S = 0.2
-"""Seconds between two polls of a bank whose job has ended and which is not sealed yet."""
+"""Seconds between two polls of a bank whose job has ended but which is not ready yet."""
 _UPLOAD = re.compile(r"^upload\b")
 rules = typer.Typer()
 
@@ -39,39 +39,47 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the rule bank
 def mine(
     name: Annotated[str, typer.Option(help="Name of the new rule bank.")],
     graph: Annotated[str, typer.Option(help="Graph to mine.")],
-    miner: Annotated[str, typer.Option(help=f"Miner: {', '.join(MINERS)}.")] = "amie",
+    miner: Annotated[str, typer.Option(metavar="|".join(MINERS), help="Miner.")] = "amie",
     min_support: Annotated[
-        int | None, typer.Option(help="amie: least positive examples of a rule (default: 2).")
+        int | None, typer.Option(help="amie: smallest number of positive examples of a rule (default: 2).")
     ] = None,
     min_head_coverage: Annotated[
-        float | None, typer.Option(help="amie: least share of the head's facts that a rule predicts (default: 0.01).")
+        float | None,
+        typer.Option(help="amie: smallest share of the head's facts that a rule predicts (default: 0.01)."),
     ] = None,
-    min_pca_confidence: Annotated[float | None, typer.Option(help="amie: least PCA confidence (default: 0.1).")] = None,
+    min_pca_confidence: Annotated[
+        float | None, typer.Option(help="amie: smallest PCA confidence (default: 0.1).")
+    ] = None,
     max_atoms: Annotated[
-        int | None, typer.Option(help="amie: most atoms of a rule, head included (default: 3).")
+        int | None, typer.Option(help="amie: largest number of atoms of a rule, including the head (default: 3).")
     ] = None,
     min_head_facts: Annotated[
-        int | None, typer.Option(help="Least number of facts of a head's relation (default: 100, tlogic: 1).")
+        int | None, typer.Option(help="Smallest number of facts of a head's relation (default: 100, tlogic: 1).")
     ] = None,
     constants: Annotated[
         bool | None, typer.Option("--constants", help="amie: allow entities in atoms.", show_default=False)
     ] = None,
     walks: Annotated[
-        int | None, typer.Option(help="tlogic: random walks per relation and length (default: 200).")
+        int | None, typer.Option(help="tlogic: number of random walks per relation and length (default: 200).")
     ] = None,
-    max_length: Annotated[int | None, typer.Option(help="tlogic: most atoms of a rule's body (default: 3).")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="tlogic: largest number of atoms of a rule's body (default: 3).")
+    ] = None,
     transition: Annotated[
-        str | None, typer.Option(help="tlogic: how walks step, exponential or uniform (default: exponential).")
+        str | None,
+        typer.Option(
+            metavar="exponential|uniform", help="tlogic: distribution of a walk's steps (default: exponential)."
+        ),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(help="tlogic: bodies sampled to estimate a confidence (default: 500).")
+        int | None, typer.Option(help="tlogic: number of bodies sampled to estimate a confidence (default: 500).")
     ] = None,
     exact: Annotated[
         bool | None, typer.Option("--exact", help="tlogic: count all bodies instead of sampling.", show_default=False)
     ] = None,
-    min_confidence: Annotated[float | None, typer.Option(help="tlogic: least confidence (default: 0).")] = None,
-    seed: Annotated[int | None, typer.Option(help="tlogic: seed for walks and samples (default: 0).")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow the mining until the bank is ready.")] = False,
+    min_confidence: Annotated[float | None, typer.Option(help="tlogic: smallest confidence (default: 0).")] = None,
+    seed: Annotated[int | None, typer.Option(help="tlogic: random seed (default: 0).")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and show the progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Mine the rules of a graph into a rule bank, in the background."""
@@ -95,18 +103,18 @@ def mine(
 
 
 def _check_limits(miner: str, limits: Json) -> None:
-    """Check that there is this miner, and that it has these limits.
+    """Check that this miner exists, and that it has these options.
 
     Raises:
-        Failed: there is none, or it has not.
+        Failed: the miner does not exist, or it lacks an option.
     """
     if miner not in MINERS:
-        raise Failed("usage", f"--miner {miner}: there is no such miner", hint=f"choose one of {', '.join(MINERS)}")
+        raise Failed("usage", f"--miner {miner}: unknown miner", hint=f"choose one of {', '.join(MINERS)}")
     known = MINERS[miner]
     for limit in limits:
         if limit not in known:
-            hint = f"choose one of its limits: {', '.join(map(_format_option, known))}"
-            raise Failed("usage", f"{_format_option(limit)}: the miner {miner} has no such limit", hint=hint)
+            hint = f"the options of {miner} are {', '.join(map(_format_option, known))}"
+            raise Failed("usage", f"{_format_option(limit)} is not an option of the miner {miner}", hint=hint)
 
 
 def _format_option(limit: str) -> str:
@@ -114,7 +122,7 @@ def _format_option(limit: str) -> str:
 
 
 def _print_started(started: Json, wait: bool) -> None:
-    """Print the memory that mining needs; without --wait also how to follow it, or the existing bank."""
+    """Print the memory that mining needs; without --wait, also print the next command or the existing bank."""
     if started["state"] == "mining":
         memory = f"needs at most {started['memory_mib']} MiB"
         typer.echo(f"mining rule bank {started['name']} from {started['relations']} relations; {memory}")
@@ -125,7 +133,7 @@ def _print_started(started: Json, wait: bool) -> None:
 
 
 def _wait_until_mined(client: Client, bank: Json, as_json: bool) -> None:
-    """Follow the mining until the bank is ready or has failed, and print it; exit with a finding unless it is ready."""
+    """Poll until the bank is ready or has failed, and print it; exit with a finding unless it is ready."""
     if bank["state"] == "mining" and bank["job"] is not None:
         progress.watch(client, bank["job"], progress.Silent() if as_json else progress.choose_view())
     while bank["state"] == "mining":
@@ -136,14 +144,14 @@ def _wait_until_mined(client: Client, bank: Json, as_json: bool) -> None:
     else:
         _print_bank(bank)
         if bank["state"] == "ready" and not bank["rules"]:
-            typer.echo("  no rule is within the limits; lower them: mathrag rules mine --help")
+            typer.echo("  no rule reaches the limits; lower them (see mathrag rules mine --help)")
     if bank["state"] != "ready":
         raise typer.Exit(Exit.FINDING)
 
 
 @rules.command("list")
 def list_banks(
-    limit: Annotated[int, typer.Option(help="Number of banks to list.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List rule banks, newest first."""
     fields = ("name", "graph", "miner", "state", "rules")
@@ -156,9 +164,11 @@ def list_banks(
 @rules.command()
 def show(
     name: Name,
-    head: Annotated[str | None, typer.Option(help="Only rules that predict this relation.")] = None,
-    min_confidence: Annotated[float, typer.Option(help="Least PCA confidence, for rules that have one.")] = 0.0,
-    limit: Annotated[int, typer.Option(help="Number of rules to show.")] = 10,
+    head: Annotated[str | None, typer.Option(metavar="RELATION", help="Only rules that predict this relation.")] = None,
+    min_confidence: Annotated[
+        float, typer.Option(help="Smallest PCA confidence; it applies to rules that have one.")
+    ] = 0.0,
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Show a rule bank and its first rules."""
@@ -185,7 +195,7 @@ def delete(name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete a rule bank, unless it is being mined or a running job uses it."""
     with report_errors(as_json=as_json), Client() as client:
         if not (yes or client.shows):
-            confirm(f"Delete rule bank {name} for good?", as_json=as_json)
+            confirm(f"Permanently delete rule bank {name}?", as_json=as_json)
         deletion = client.send(banks.delete(name))
         if as_json:
             print_json(deletion)
@@ -197,19 +207,21 @@ def delete(name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
 def import_bank(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new rule bank.")],
     source: Annotated[
-        Path, typer.Option("--from", help="Rules as AMIE prints them, or an exported bank; may be gzipped.")
+        Path, typer.Option("--from", help="Rules in AMIE's output format, or an exported bank; may be gzipped.")
     ],
     format: Annotated[  # noqa: A002
-        Literal["auto", "amie", "json"], typer.Option("--format", help="Format of the file; auto takes either.")
+        Literal["auto", "amie", "json"], typer.Option("--format", help="Format of the file; auto detects it.")
     ] = "auto",
-    graph: Annotated[str | None, typer.Option(help="Refuse rules with relations that this graph lacks.")] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="Reject the import if a rule has a relation that this graph lacks.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import the rules of a file as a rule bank. Importing the same again changes nothing."""
+    """Import rules from a file as a rule bank. Importing the same file again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         try:
             bank = client.send(banks.import_bank(name, File(source), graph, format))
-        except Failed as failed:  # the server calls the file its upload
+        except Failed as failed:  # the server does not know the file's name
             message = _UPLOAD.sub(lambda _: str(source), failed.message)
             raise Failed(failed.kind, message, failed.hint) from failed
         if as_json:
@@ -224,7 +236,9 @@ def export(
     name: Name,
     format: Annotated[  # noqa: A002
         Literal["amie", "json"],
-        typer.Option("--format", help="json: everything, to import elsewhere; amie: AMIE's columns."),
+        typer.Option(
+            "--format", help="Format of the file: json has everything and can be imported; amie has AMIE's columns."
+        ),
     ] = "json",
     out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
     force: Force = False,
@@ -237,7 +251,7 @@ def export(
         if as_json:
             print_json({"bank": name, "file": str(out), "format": format})
         else:
-            typer.echo(f"rule bank {name} is in {out}")
+            typer.echo(f"wrote rule bank {name} to {out}")
 
 
 def _print_bank(bank: Json) -> None:

@@ -1,4 +1,4 @@
-"""`mathrag sample` and `mathrag audit`: inspect samples, and check a job's rows."""
+"""`mathrag sample` and `mathrag audit`: inspect samples, and check a job's database rows."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -15,24 +15,22 @@ from mathrag.client.service import summarise_audit
 from mathrag.report_lines import describe_rules, describe_verdict, name_rules
 
 SHOWN_ROWS = 5
-"""Rows of a violation that are printed; --json has all."""
+"""Number of a violation's rows that are printed; --json has all."""
 sample = typer.Typer()
 
 
 @sample.command("list")
 def list_samples(
     reference: JobReference,
-    limit: Annotated[int, typer.Option(help="Number of samples to list.")] = 50,
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50,
     differing: Annotated[
-        bool, typer.Option("--differing", help="Only samples that the two graders judge differently.")
+        bool, typer.Option("--differing", help="Only samples on which the two graders disagree.")
     ] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only samples whose answer is wrong.")] = False,
-    noted: Annotated[
-        bool, typer.Option("--noted", help="Only samples to which somebody gave a thumb or a note.")
-    ] = False,
+    noted: Annotated[bool, typer.Option("--noted", help="Only samples with a thumb or a note.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List samples of a job, in dataset order."""
+    """List the samples of a job in dataset order."""
     only: dict[str, Any] = {"differing": differing or None, "wrong": wrong or None, "noted": noted or None}
 
     def make_row(found: Json) -> tuple[object, ...]:
@@ -52,10 +50,10 @@ def show(
     reference: JobReference,
     index: Annotated[int, typer.Argument(help="Position of the item in the dataset, from 0.")],
     repeat: Annotated[int, typer.Option(help="Number of the repeat, from 0.")] = 0,
-    prompts: Annotated[bool, typer.Option("--prompts", help="Include the models' prompts.")] = False,
+    prompts: Annotated[bool, typer.Option("--prompts", help="Include the prompts.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a sample: its calls, which model answered them, when, and in which epoch."""
+    """Show a sample: its answer, its documents, and its calls with model, time and epoch."""
     send_and_print(jobs.sample(reference, index, repeat=repeat, prompts=prompts), print_sample, as_json)
 
 
@@ -63,14 +61,12 @@ def show(
 def write_note(
     reference: JobReference,
     index: Annotated[int, typer.Argument(help="Position of the item in the dataset, from 0.")],
-    note: Annotated[str | None, typer.Argument(help="Your note; an empty one takes it back.")] = None,
-    thumb: Annotated[
-        Literal["up", "down", "none"] | None, typer.Option(help="Your thumb; `none` takes it back.")
-    ] = None,
+    note: Annotated[str | None, typer.Argument(help="Your note; an empty note removes it.")] = None,
+    thumb: Annotated[Literal["up", "down", "none"] | None, typer.Option(help="Your thumb; none removes it.")] = None,
     repeat: Annotated[int, typer.Option(help="Number of the repeat, from 0.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Add your thumb or note to a sample, and print everybody's; pages, lists and exports show them."""
+    """Add your thumb or note to a sample, and print all of them; pages, lists and exports also show them."""
     send_and_print(jobs.note(reference, index, thumb=thumb, note=note, repeat=repeat), print_notes, as_json)
 
 
@@ -91,7 +87,7 @@ def audit(reference: JobReference, as_json: AsJson = False) -> None:
 
 
 def describe_answer_rank(outcome: Any) -> str | None:
-    """Return where among the candidates a gold answer occurs; None if that was not checked."""
+    """Return the rank of the first candidate with a gold answer, as text; None if it was not checked."""
     if "answer_rank" not in outcome:
         return None
     rank = outcome["answer_rank"]
@@ -140,7 +136,7 @@ def _make_step_row(step: Any) -> tuple[object, ...]:
     source = "this sample" if step["created"] else "shared"
     lapses = sum(each["outcome"] == "lapsed" for each in step["other_attempts"])
     beside = (attempt.get("concurrency"), lapses or None)
-    # Prompt and completion tokens, such as "120+31"; None if they are not known.
+    # Prompt and completion tokens, such as "120+31"; None if unknown.
     counts = (attempt.get("prompt_tokens"), attempt.get("completion_tokens"))
     tokens = None if None in counts else f"{counts[0]}+{counts[1]}"
     result = (attempt.get("outcome", "open"), (attempt.get("reply") or {}).get("rating"), tokens)
@@ -154,7 +150,7 @@ def _make_step_row(step: Any) -> tuple[object, ...]:
 
 
 def print_audit(reference: str, found: Any) -> None:
-    """Print one paragraph per violation: what is wrong, the first items and rows, and their numbers."""
+    """Print one paragraph per violation: its message, the first items and rows, and their numbers."""
     for violation in found["violations"]:
         typer.echo(f"{violation['invariant']}: {violation['message']}")
         if items := violation["items"]:
@@ -168,6 +164,6 @@ def print_audit(reference: str, found: Any) -> None:
 
 
 def _format_first(shown: Any, count: int) -> str:
-    """Return the shown values and how many more there are, such as "3, 7, 9 and 12 more"."""
+    """Return the shown values and the number of further ones, such as "3, 7, 9 and 12 more"."""
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
     return ", ".join(map(str, shown)) + more

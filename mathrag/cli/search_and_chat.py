@@ -1,4 +1,4 @@
-"""`mathrag search` and `mathrag chat`: search a corpus for one question, or have a pipeline answer it."""
+"""`mathrag search` and `mathrag chat`: search a corpus for one question, or let a pipeline answer it."""
 
 from typing import Annotated, Any
 
@@ -24,26 +24,27 @@ from mathrag.client.client import Client
 from mathrag.formatting import format_counts, take_last_line
 from mathrag.messages import format_count
 
-Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question, in quotes.")]
+Question = Annotated[str, typer.Argument(metavar="QUESTION", help="Question, in quotes.")]
 
 
 def search(
     question: Question,
     corpus: CorpusOption = None,
-    mode: Annotated[str, typer.Option(help="Retrieval mode: dense, sparse or hybrid.")] = "hybrid",
-    k: Annotated[int, typer.Option(help="Number of documents to show.")] = 5,
+    mode: Annotated[str, typer.Option(metavar="dense|sparse|hybrid", help="Retrieval mode.")] = "hybrid",
+    k: Annotated[int, typer.Option(help="Number of documents to find.")] = 5,
     enhance: Annotated[
         bool, typer.Option("--enhance", help="Also search for corrected spellings and synonyms.")
     ] = False,
     rerank: Annotated[bool, typer.Option("--rerank", help="Reorder the documents with the reranker.")] = False,
-    crag: Annotated[bool, typer.Option("--crag", help="Evaluate the documents as corrective RAG does.")] = False,
+    crag: Annotated[bool, typer.Option("--crag", help="Evaluate the documents with corrective RAG.")] = False,
     settings: Set = None,
     as_json: AsJson = False,
 ) -> None:
     """Search a corpus for documents that match a question; nothing is stored."""
     with report_errors(as_json=as_json), Client() as client:
         body = {
-            "question": question, "corpus": corpus or texts.only(client.send(texts.list_corpora().limited(5))),
+            "question": question,
+            "corpus": corpus or texts.require_only_corpus(client.send(texts.list_corpora().with_limit(5))),
             "mode": mode, "k": k, "enhance": enhance, "rerank": rerank, "crag": crag,
             "params": parse_parameters(settings or []),
         }  # fmt: skip
@@ -88,7 +89,7 @@ def print_hits(found: Any) -> None:
         typer.echo(f"{hit['rank']}. {hit['id']}  score {hit['score']:.4f} ({ranks})")
         print_facts([("problem", shorten(hit["problem"])), ("text", shorten(hit["text"]))])
     if not found["hits"]:
-        typer.echo(f"Nothing in corpus {found['corpus']} fits.")
+        typer.echo(f"No document in corpus {found['corpus']} matches.")
     if found["duplicates"]:
         typer.echo(f"{len(found['duplicates'])} near-duplicates of the question were left out")
     print_decisions(found["decisions"])
@@ -113,7 +114,7 @@ def print_answer(sample: Any) -> None:
 
 
 def print_decisions(decisions: Any) -> None:
-    """Print each decision, and why an optional stage was left out."""
+    """Print each decision, and the reason if an optional stage was left out."""
     for each in decisions:
         fallback = f" (left out: {each['fallback']})" if each.get("fallback") else ""
         print_facts([("decision", f"{each['stage']}: {each['action']}{fallback}")])

@@ -1,4 +1,4 @@
-"""What `mathrag corpus`, `dataset`, `graph` and `job import` do alike: upload files, show and delete."""
+"""Functions and options that `mathrag corpus`, `dataset`, `graph` and `job import` share."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,38 +26,43 @@ from mathrag.messages import format_count
 from mathrag.reading.lines import OnError
 from mathrag.reading.rows import Format
 
-Name = Annotated[str, typer.Argument(help="Name by which jobs refer to it.")]
+Name = Annotated[str, typer.Argument(help="Name that jobs refer to.")]
 From = Annotated[
     Path,
     typer.Option(
         "--from",
+        metavar="PATH",
         help="JSON, CSV or Parquet file; MATH, BEIR, AutoRAG or FlashRAG folder; for a corpus, also a PDF, Word, HTML, "
-        "Markdown or text file, or a folder of them.",
+        "Markdown or text file, or a folder of such files.",
     ),
 ]
-SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Skip lines without text, and report how many.")]
+SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Skip lines without text, and report their number.")]
 OnErrorOption = Annotated[
-    OnError, typer.Option("--on-error", help="Invalid lines: reject the upload, or skip and list them and exit with 1.")
+    OnError,
+    typer.Option("--on-error", help="Invalid lines: reject the whole upload, or skip and list them, and exit with 1."),
 ]
-FormatOption = Annotated[
-    Format, typer.Option("--format", help="Format of a file; auto detects it from the first bytes.")
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the file; auto detects it.")]
+Delimiter = Annotated[
+    str | None, typer.Option(metavar="comma|semicolon|tab", help="Delimiter of a CSV file (default: detected).")
 ]
-Delimiter = Annotated[str | None, typer.Option(help="CSV delimiter: comma, semicolon or tab (default: detected).")]
 ColumnOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--column", metavar="FIELD=COLUMN", help="Column of a field, such as question=Frage or answer=prediction."
+        "--column",
+        metavar="FIELD=COLUMN",
+        help="Column that contains a field, such as question=Frage or answer=prediction; repeat for several.",
     ),
 ]
 ReaderOption = Annotated[
-    str | None, typer.Option("--reader", help="Plug-in of the service that reads the file; see `mathrag plugin list`.")
+    str | None,
+    typer.Option("--reader", help="Reader plug-in of the service that reads the file; see `mathrag plugin list`."),
 ]
 Splits = Annotated[list[str], typer.Option("--split", help="Split of the folder; separate several by commas.")]
-EntryLimit = Annotated[int, typer.Option(min=1, help="Number of entries to show.")]
+EntryLimit = Annotated[int, typer.Option(min=1, help="Largest number of entries to show.")]
 
 
 def split_names(splits: list[str]) -> list[str]:
-    """Return the names in `--split` options, of which each may have several, separated by commas."""
+    """Return the names in `--split` options; each option may have several, separated by commas."""
     return [name for each in splits for name in each.split(",") if name]
 
 
@@ -65,13 +70,14 @@ def upload_for_reader(client: Client, kind: texts.Kind, name: str, file: Path, r
     """Send a file unchanged; a reader plug-in of the service parses it.
 
     Raises:
-        NotFound, Failed: there is no such file, or it is a folder.
+        NotFound: the file does not exist.
+        Failed: the path is a folder.
     """
     if not file.exists():
-        raise NotFound(f"there is no file {str(file)!r}", hint="correct the path of --from")
+        raise NotFound(f"--from {file}: the file does not exist", hint="correct the path")
     if not file.is_file():
-        hint = "name a file of it, or leave --reader out"
-        raise Failed("invalid", f"{str(file)!r} is a folder, and a plug-in reads one file", hint=hint)
+        hint = "name one file of the folder, or remove --reader"
+        raise Failed("invalid", f"--from {file} is a folder, but a reader plug-in reads one file", hint=hint)
     made = client.send(texts.upload(kind, File(file), name, reader=reader, **declared))
     return {**made, "rejected_lines": [{"source": str(file), **line} for line in made["rejected_lines"]]}
 
@@ -79,7 +85,7 @@ def upload_for_reader(client: Client, kind: texts.Kind, name: str, file: Path, r
 def upload(
     client: Client, kind: texts.Kind, name: str, sources: Sources, show: progress.UploadView, **declared: Any
 ) -> Any:
-    """Stream documents or items from disk, and return what the server stored, with local file names."""
+    """Stream documents or items from disk, and return the server's answer with local file names."""
     request = texts.upload(
         kind, show.follow(sources), name, format="jsonl", skip_empty=sources.skip_empty, on_error=sources.on_error,
         **declared,
@@ -89,7 +95,7 @@ def upload(
 
 
 def send(client: Client, request: Request[T], sources: Sources) -> T:
-    """Send an upload; an error of the server names the local file and line instead of the upload's line."""
+    """Send an upload; the server's errors then name the local file and line instead of the upload's line."""
     try:
         return client.send(request)
     except Failed as failed:
@@ -100,7 +106,7 @@ def send(client: Client, request: Request[T], sources: Sources) -> T:
 
 
 def report(made: Any, message: str, following: str, as_json: bool) -> None:
-    """Print what was stored and what was rejected; exit with a finding if lines were rejected."""
+    """Print the result and the rejected lines; exit with a finding if lines were rejected."""
     print_warnings(made)
     if as_json:
         print_json(made)
@@ -117,7 +123,7 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
 
 
 def show(request: Request[Json], following: str, as_json: AsJson) -> None:
-    """Print the counts and the content hash of a corpus or dataset, and the commands to run next."""
+    """Print the counts and the content hash of a corpus or dataset, and the next commands."""
 
     def print_counts(found: Json) -> None:
         typer.echo(found["name"])

@@ -1,4 +1,4 @@
-"""Where the API is: the address in the environment, the configuration, or of the stack that runs here."""
+"""Find the address of the API: in the environment, in the configuration, or from the stack on this machine."""
 
 import os
 from pathlib import Path
@@ -13,14 +13,14 @@ from mathrag.places import DATA_DIR, config_file
 
 PREFIX = "mathrag_"
 NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("data_dir", "config", "url", "api_key"))
-"""Variables that do not require checking all settings to find the data directory."""
+"""Environment variables that can be set without all settings being checked to find the data directory."""
 
 
 def configured_data_dir() -> Path:
     """Return `data_dir` of the settings, from environment, configuration file or default, in this order.
 
-    The server's installation also reads secret files. Checking all settings takes longer than most commands that only
-    have to find the service; they are checked where the environment holds others. A file is read for this one alone.
+    Checking all settings takes longer than most commands that only need the service's address. So they are checked
+    only if the environment sets other variables; otherwise only `data_dir` is read from the file.
     """
     environment = {name.lower(): value for name, value in os.environ.items()}
     if any(name.startswith(PREFIX) and name not in NO_SETTINGS for name in environment):
@@ -37,12 +37,12 @@ def configured_data_dir() -> Path:
 
 
 def is_data_dir_named() -> bool:
-    """Tell whether the environment names the data directory."""
+    """Return True if the environment names the data directory."""
     return any(name.lower() == "mathrag_data_dir" and value for name, value in os.environ.items())
 
 
 def _read_data_dir(text: str) -> str:
-    """Return the data directory that the file sets, or the default; raise ValueError if it is not text."""
+    """Return the data directory that the file sets, or the default; raise ValueError if the value is not text."""
     import yaml
 
     try:
@@ -51,15 +51,15 @@ def _read_data_dir(text: str) -> str:
         raise ValueError from error
     folder = content.get("data_dir", str(DATA_DIR)) if isinstance(content, dict) else None
     if not isinstance(folder, str):
-        raise ValueError  # noqa: TRY004 - the caller has all settings checked, which say what is wrong
+        raise ValueError  # noqa: TRY004 - the caller then checks all settings, which names the problem
     return folder
 
 
 def _load_checked() -> Path:
-    """Return the data directory from all settings, whose errors name what is wrong.
+    """Return the data directory after checking all settings; the errors of the checks name the wrong setting.
 
     Raises:
-        Failed: the settings file cannot be read, and no server is installed here whose checks would say why.
+        Failed: the settings file cannot be read, and the server, whose checks name the reason, is not installed.
     """
     if has_server():
         folder: Path = import_server("shared.settings").load().data_dir
@@ -70,20 +70,20 @@ def _load_checked() -> Path:
     try:
         return Path(_read_data_dir(config_file().read_text("utf-8"))) if config_file().exists() else DATA_DIR
     except ValueError as error:
-        hint = "correct it, or name the server with MATHRAG_URL"
-        raise Failed("invalid", f"`{config_file()}` cannot be read as settings", hint=hint) from error
+        hint = "correct the file, or set MATHRAG_URL to the server's address"
+        raise Failed("invalid", f"settings file `{config_file()}` cannot be read", hint=hint) from error
 
 
 STATE_FILE = "state.json"
-"""What the supervisor tells about itself: a file that is replaced at every change, without any secret in it."""
+"""File with the supervisor's state. The supervisor replaces it at every change; it contains no secrets."""
 LOCK = "lock"
-"""File that the supervisor holds locked while it runs."""
+"""File that the supervisor keeps locked while it runs."""
 
 Phase = Literal["starting", "running", "stopping", "stopped"]
 
 
 class ChildState(msgspec.Struct, frozen=True, kw_only=True):
-    """One child as it is now."""
+    """State of one child process."""
 
     name: str
     phase: str
@@ -94,29 +94,29 @@ class ChildState(msgspec.Struct, frozen=True, kw_only=True):
     service: str = ""
     """Service that it runs; empty for PostgreSQL and Redis."""
     born: str = ""
-    """When the process began, as `birth` says it; empty in files of releases that did not write it."""
+    """Start time of the process, in the form of `birth`; empty in files of older releases."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole stack as it is now."""
+    """State of the whole stack."""
 
     pid: int
     url: str
     phase: Phase
     children: tuple[ChildState, ...]
     wanted: dict[str, int] | None = None
-    """Numbers of workers by service that `mathrag scale` has asked for; None in files of releases without it."""
+    """Numbers of workers by service that `mathrag scale` requested; None in files of older releases."""
 
 
 def write_state(data_dir: Path, state: State) -> None:
-    """Replace the file; a reader sees the old state or the new one."""
+    """Replace the file atomically: a reader sees the old state or the new one."""
     partial = data_dir / f"{STATE_FILE}.partial"
     partial.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
     partial.rename(data_dir / STATE_FILE)
 
 
 def read_state(data_dir: Path) -> State | None:
-    """Read the last state written; None if no stack has run here, or the file cannot be decoded."""
+    """Read the last state; None if no stack has run here, or if the file cannot be decoded."""
     try:
         return msgspec.json.decode((data_dir / STATE_FILE).read_bytes(), type=State)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -124,18 +124,18 @@ def read_state(data_dir: Path) -> State | None:
 
 
 def is_left_behind(data_dir: Path) -> bool:
-    """Tell whether the supervisor that wrote the state has ended without a word: nobody holds the lock."""
+    """Return True if the supervisor that wrote the state was killed: its lock is free."""
     try:
         import fcntl
     except ImportError:
-        return False  # not Unix: there is no supervisor here that could have ended
+        return False  # not Unix: no supervisor runs here
     try:
         with (data_dir / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # it is held, or not ours to look at
+        return False  # the supervisor holds the lock, or this user may not open the file
     return True
 
 
@@ -144,10 +144,10 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def url(data_dir: Path | None = None) -> str:
-    """Return MATHRAG_URL, else the address of the stack that runs on the data directory, else the default.
+    """Return MATHRAG_URL, or the address of the stack on the data directory, or the default.
 
     Raises:
-        Unreachable: no stack runs on a data directory that was named: the default address is that of another one.
+        Unreachable: no stack runs on the named data directory. The default address would be that of another stack.
     """
     if url := os.environ.get("MATHRAG_URL"):
         return url.strip().rstrip("/")
@@ -158,7 +158,7 @@ def url(data_dir: Path | None = None) -> str:
         found = None
     if found and found.phase == "running":
         return found.url
-    # Raise the errors of the configuration file: they may be the reason why no server runs.
+    # Raise the errors of the configuration file: they may explain why no server runs.
     if config_file().exists():
         _load_checked()
     if not named:
@@ -172,16 +172,16 @@ def url(data_dir: Path | None = None) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Tell whether the address is one of this machine.
+    """Return True if the address belongs to this machine.
 
     Raises:
-        Failed: it is not the address of a server.
+        Failed: the text is not the address of a server.
     """
     try:
         parts = urlsplit(address)
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        message = f"{address!r} is not the address of a server (from MATHRAG_URL, or given to the client)"
+        message = f"{address!r} is not the address of a server; it comes from MATHRAG_URL or from the client's `url`"
         raise Failed("usage", message, hint=f"use an address such as {DEFAULT}")
     return parts.hostname in LOCAL

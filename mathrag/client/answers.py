@@ -352,7 +352,7 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of checking one thing that a job needs."""
+    """Result of one check."""
 
     name: str
     """Name of the check."""
@@ -361,7 +361,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     """What was found; empty if there is nothing to add."""
     fix: str = ""
-    """What to do; empty if the check succeeded."""
+    """Advice that fixes the problem; empty if the check succeeded."""
 
 
 class Coefficient(msgspec.Struct, frozen=True, kw_only=True):

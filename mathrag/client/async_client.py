@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
-    """Connection to one server, with every operation of its API; each event loop needs a client of its own."""
+    """Connection to one server, with every operation of its API. Create one client for each event loop."""
 
     async def run(
         self,
@@ -31,7 +31,7 @@ class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
         metadata: Mapping[str, str] | None = None,
         **params: object,
     ) -> "AsyncJob":
-        """Upload what is not stored yet, submit a job, and return it while it runs, like `Client.run`."""
+        """Upload new data, submit a job, and return it without waiting for its end, like `Client.run`."""
         from mathrag.client.inputs import astore
 
         questions = await astore(self, "datasets", dataset, grader)
@@ -47,7 +47,7 @@ class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
     async def compare(
         self, *jobs: "str | AsyncJob", baseline: "str | AsyncJob | None" = None, measure: str | None = None
     ) -> "Comparison":
-        """Wait until all jobs have ended, and compare them on the questions that they have in common."""
+        """Wait until all jobs have ended, and compare them on their common questions."""
         for each in jobs if baseline is None else (*jobs, baseline):
             await (await self.jobs.get(each) if isinstance(each, str) else each).wait()
         return await self.comparisons.compare(jobs, baseline=baseline, measure=measure)

@@ -1,4 +1,4 @@
-"""Sends requests as `Connection` does, and is awaited."""
+"""Send requests with asyncio, like `Connection` does with blocking calls."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -33,10 +33,10 @@ from mathrag.client.request import Page, Request, T
 
 
 class AsyncConnection:
-    """One server, to which requests are sent."""
+    """Connection to one server."""
 
     transport: httpx2.AsyncBaseTransport | None = None
-    """Replaces the network in tests."""
+    """Transport that replaces the network in tests."""
     sleep = staticmethod(anyio.sleep)
 
     def __init__(
@@ -86,14 +86,14 @@ class AsyncConnection:
                 await self.sleep(tries.delay(failure))
 
     async def all(self, request: Request[Page[T]]) -> AsyncIterator[T]:
-        """Yield every entry of a paged list, beginning with the page that the request names."""
+        """Yield every entry of a paged list, from the page that the request names."""
         while True:
             page = await self.send(request)
             for entry in page["data"]:
                 yield entry
             if page["next_cursor"] is None:
                 return
-            request = request.after(page["next_cursor"])
+            request = request.with_cursor(page["next_cursor"])
 
     async def stream(self, request: Request[bytes], *, retries: int = 0) -> AsyncIterator[bytes]:
         """Yield the bytes of the answer as they arrive; after the first byte, nothing is retried."""
@@ -164,7 +164,7 @@ def _make_arguments(request: Request[Any]) -> dict[str, Any]:
 
 
 async def _read_in_thread(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield the pieces, each read in a thread because it comes from a file, which may be slow."""
+    """Yield the pieces; read each in a thread, because reading from a file may be slow."""
     waiting = iter(pieces)
     while (piece := await to_thread.run_sync(next, waiting, None)) is not None:
         yield piece

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class OperationGroups(Generic[C]):
-    """Base of both clients: their groups of operations; `C` is the client itself.
+    """Base class of both clients, with the groups of operations; `C` is the client itself.
 
-    Each group is imported when it is first asked for. The command line has none of them: structs for all answers take
-    longer to make than most commands.
+    Each group is imported on first use. The command line uses none of them: creating the structs for all answers takes
+    longer than most commands.
     """
 
     @property
@@ -86,7 +86,7 @@ class OperationGroups(Generic[C]):
 
     @cached_property
     def labels(self) -> "Labels[C]":
-        """Label sets, for people."""
+        """Label sets: labels by people."""
         from mathrag.client.groups.labels import Labels
 
         return Labels(self._client)
@@ -100,7 +100,7 @@ class OperationGroups(Generic[C]):
 
     @cached_property
     def prompts(self) -> "Prompts[C]":
-        """Prompts: how models are asked for answers."""
+        """Prompts, with which models are asked for answers."""
         from mathrag.client.groups.prompts import Prompts
 
         return Prompts(self._client)
@@ -142,7 +142,7 @@ class OperationGroups(Generic[C]):
 
     @cached_property
     def service(self) -> "Service[C]":
-        """The service itself: health, settings, what runs now."""
+        """The service itself: health, settings and running work."""
         from mathrag.client.groups.service import Service
 
         return Service(self._client)
@@ -166,19 +166,19 @@ class Client(Connection, OperationGroups[Connection]):
         metadata: Mapping[str, str] | None = None,
         **params: object,
     ) -> "Job":
-        """Upload what is not stored yet, submit a job, and return it while it runs.
+        """Upload new data, submit a job, and return it without waiting for its end.
 
-        A text with a `/` is a path. Another text is the name of something stored, or of a file or folder in the
-        working directory, and refused if it is both. The server's warnings are Python warnings.
+        A text with a `/` is a path. Any other text is the name of a stored dataset or corpus, or of a file or folder
+        in the working directory; a text that is both is an error. The server's warnings become Python warnings.
 
         Args:
             pipeline: name of the pipeline.
             dataset: the questions: an object of the API, a name, a file, a folder, or rows.
-            corpus: the documents to search, likewise; None searches nothing.
-            grader: name of the grader; None takes that of a stored dataset, else grades as mathematics.
+            corpus: the documents to search, in the same forms; None searches nothing.
+            grader: name of the grader; None takes the grader of a stored dataset, otherwise `math`.
             metrics: metrics for which the judge model labels the answers, such as `["faithfulness"]`.
-            name: name of the job; None makes one from that of the pipeline.
-            limit: number of questions, from the first; None takes all.
+            name: name of the job; None derives one from the pipeline's name.
+            limit: number of questions, counted from the first; None takes all.
             repeats: number of answers to each question.
             models: names of models by role, such as `{"judge": "world-judge"}`.
             metadata: your own keys and values.
@@ -199,10 +199,10 @@ class Client(Connection, OperationGroups[Connection]):
     def compare(
         self, *jobs: "str | Job", baseline: "str | Job | None" = None, measure: str | None = None
     ) -> "Comparison":
-        """Wait until all jobs have ended, and compare them on the questions that they have in common.
+        """Wait until all jobs have ended, and compare them on their common questions.
 
         Args:
-            jobs: jobs, as objects or by id or name; with a baseline, one is enough.
+            jobs: jobs, as objects, ids or names; with a baseline, one is enough.
             baseline: the job that all others are compared with; None compares each pair.
             measure: "accuracy" (the default), "exact", "score", "answer@K", or a metric's score such as
                 "faithfulness".

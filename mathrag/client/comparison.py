@@ -10,7 +10,7 @@ from mathrag.formatting import format_accuracy, format_mean
 
 
 class Comparison(answers.Comparison, frozen=True, kw_only=True):
-    """Jobs compared on the questions that they have in common."""
+    """Jobs compared on their common questions."""
 
     def __str__(self) -> str:
         width = max((len(each.name) for each in self.jobs), default=0)

@@ -1,4 +1,4 @@
-"""Send requests and read answers, again where that is safe, in a thread or an event loop."""
+"""Send requests and read answers; repeat a request if that is safe. For threads and event loops."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import msgspec
 
 from mathrag.client import address
-from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
+from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, make_failed
 from mathrag.client.request import MOST_OF_A_PAGE, Page, Request, T
 from mathrag.errors import MathragError
 
@@ -24,59 +24,61 @@ if TYPE_CHECKING:
 
 ANSWER_S = 60.0
 SILENT_S = 45.0
-"""Longest silence of an event stream in seconds, after which it counts as broken; servers send keep-alives."""
+"""Longest silence of an event stream in seconds; a longer one counts as broken, because servers send keep-alives."""
 
 
 def resolve_key(key: str | None) -> str:
-    """Return the given key, else that of the environment; without one, an empty text.
+    """Return the given key, or the key in the environment, or an empty text.
 
     Raises:
         Failed: the key has blanks or other invalid characters; the message does not repeat it.
     """
     found = (os.environ.get("MATHRAG_API_KEY", "") if key is None else key).strip()
     if not found.isascii() or not found.isprintable() or " " in found:
-        raise Failed("usage", "the API key holds blanks or characters that no key has", hint="copy it anew: mrg_...")
+        raise Failed(
+            "usage", "the API key contains blanks or invalid characters", hint="copy the key again; it starts with mrg_"
+        )
     return found
 
 
 def options(url: str, timeout_s: float, key: str | None) -> dict[str, Any]:
-    """Return the arguments of an HTTP client; `key` None takes the key of the environment."""
+    """Return the arguments of an HTTP client; if `key` is None, use the key in the environment."""
     return {
         "base_url": url,
         "timeout": timeout_s,
         "headers": {"Authorization": f"Bearer {found}"} if (found := resolve_key(key)) else {},
-        # A proxy of the environment must not come between us and our own machine.
+        # Requests to this machine must not go through a proxy that the environment sets.
         "trust_env": not address.is_local(url),
-        # Reading the certificates of all authorities takes longer than a request that needs none of them.
+        # Reading the certificates of all authorities takes longer than a request that needs no certificate.
         "verify": url.startswith("https:"),
     }
 
 
 @contextmanager
 def name_proxy_errors() -> Iterator[None]:
-    """Turn the error of an HTTP client that cannot use the environment's proxy into `Failed`."""
+    """Convert the error of an HTTP client that cannot use the environment's proxy to `Failed`."""
     try:
         yield
     except (ImportError, ValueError) as error:
         hint = "correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or add the server to NO_PROXY"
-        raise Failed("usage", f"the proxy of the environment cannot be used: {error}", hint=hint) from error
+        raise Failed("usage", f"the proxy that the environment sets cannot be used: {error}", hint=hint) from error
 
 
 RETRIES = 7
-"""Number of retries; their waits add up to about 45 s, in which a restarted service is back."""
+"""Number of retries; their waits add up to about 45 s, long enough for a service to restart."""
 FIRST_S = 0.5
 LONGEST_S = 30.0
-"""Longest wait in seconds; if the server asks for more, the error is raised at once."""
+"""Longest wait in seconds; if the server asks for a longer one, the error is raised at once."""
 REFUSED_FOR_NOW = 429
-"""Status of a request that was refused for now: nothing was done, so any request may be repeated."""
+"""Status of a request that the server refused for now: it did nothing, so any request may be repeated."""
 BUSY = (502, 503, 504)
 """Statuses of a server or proxy that is unavailable or overloaded; the request may have been carried out."""
 
 
 class Tries:
-    """Counts the tries of one request, and tells after which pause it is tried again, if that is harmless.
+    """Counts the tries of one request, and returns the pause before the next one, if a repetition is harmless.
 
-    A server that has never answered is not waited for: its address is wrong, or it was not started.
+    A server that has never answered gets no retries: its address is wrong, or it was not started.
     """
 
     def __init__(self, request: Request[Any], retries: int, *, has_answered: bool) -> None:
@@ -89,7 +91,7 @@ class Tries:
         """Return the seconds until the next try.
 
         Raises:
-            Failed: `failed` itself, if there is none.
+            Failed: `failed` itself, if no try is left.
         """
         self._made += 1
         # Exponential back-off with random jitter, so that many clients do not return at once.
@@ -130,9 +132,9 @@ def seconds_of(retry_after: str | None) -> float | None:
 
 @contextmanager
 def replace_when_whole(file: Path) -> Iterator[Path]:
-    """Yield a new path in the folder of `file`; the file written there replaces `file`, or goes after an error.
+    """Yield a new path in the folder of `file`. The file written there replaces `file`, or is deleted after an error.
 
-    So `file` is there whole or not at all.
+    So `file` is never incomplete.
     """
     partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
@@ -147,9 +149,9 @@ PREFIX = "urn:mathrag:"
 EVENTS = "text/event-stream"
 UNREACHABLE = "start it with `mathrag up`, or set MATHRAG_URL"
 NOT_OURS = "is it MathRAG-Gate?"
-OTHER_RELEASE = "is it MathRAG-Gate, and of this client's release (`mathrag --version`)? update the older of both"
+OTHER_RELEASE = "is it MathRAG-Gate, in this client's release (`mathrag --version`)? update the older of the two"
 LARGEST = 256 << 20
-"""Bytes of an answer that is held in memory; the API's own are far smaller, so more comes from something else."""
+"""Largest answer that is kept in memory, in bytes; the API's answers are far smaller, so a larger one is not its."""
 
 
 class Reply(NamedTuple):
@@ -162,7 +164,7 @@ class Reply(NamedTuple):
 
 
 class Reading:
-    """Collects an answer piece by piece, and refuses one that is too large."""
+    """Collects the pieces of an answer, and rejects an answer that is too large."""
 
     def __init__(self, reply: "httpx2.Response") -> None:
         self._reply = reply
@@ -173,11 +175,13 @@ class Reading:
         """Add a piece.
 
         Raises:
-            TooLarge: the answer is larger than any of the API's.
+            TooLarge: the answer is larger than any answer of the API.
         """
         self._size += len(piece)
         if self._size > LARGEST:
-            raise TooLarge("too_large", f"{self._reply.url} answers with more than {LARGEST >> 20} MiB", hint=NOT_OURS)
+            raise TooLarge(
+                "too_large", f"the answer of {self._reply.url} has more than {LARGEST >> 20} MiB", hint=NOT_OURS
+            )
         self._pieces.append(piece)
 
     def make_reply(self) -> Reply:
@@ -187,7 +191,7 @@ class Reading:
 
 @contextmanager
 def translate_errors(url: str) -> Iterator[None]:
-    """Turn an error of the network into `Unreachable`, and one of the uploaded data into `Failed`."""
+    """Convert a network error to `Unreachable`, and an error of the uploaded data to `Failed`."""
     import httpx2
 
     try:
@@ -206,7 +210,7 @@ def require_success(request: Request[Any], reply: Reply) -> Reply:
     """Return the answer if it is a success.
 
     Raises:
-        Failed: it is a problem or a redirection.
+        Failed: the answer is a problem or a redirect.
     """
     success = 200 <= reply.status < 300
     if success or (request.answers_anyway and reply.headers.get("content-type") == "application/json"):
@@ -219,7 +223,7 @@ def decode_answer(request: Request[Any], reply: Reply, answer: type[A]) -> A:
     """Decode the answer to a request.
 
     Raises:
-        Incompatible: it is not of the type that the API returns.
+        Incompatible: the answer does not have the type that the API returns.
     """
     value: A = decode(reply.content, answer, reply.url)
     return request.complete(value) if request.complete else value
@@ -234,19 +238,19 @@ def decode(content: bytes, answer: Any, url: str) -> Any:
     """Decode an answer, or a line of it.
 
     Raises:
-        Incompatible: it is not JSON, or not of this type.
+        Incompatible: the content is not JSON, or does not have this type.
     """
     try:
         return msgspec.json.decode(content, type=answer)
     except msgspec.ValidationError as error:
-        message = f"{url} answers with what this client cannot read: {error}"
+        message = f"this client cannot read the answer of {url}: {error}"
         raise Incompatible("incompatible", message, hint=OTHER_RELEASE) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Incompatible("incompatible", f"{url} does not answer with JSON ({error})", hint=NOT_OURS) from error
+        raise Incompatible("incompatible", f"the answer of {url} is not JSON ({error})", hint=NOT_OURS) from error
 
 
 class _Problem(msgspec.Struct):
-    """The fields of a problem that are read; a field of an unexpected kind must not hide the others."""
+    """The fields of a problem; a field of an unexpected type must not hide the others."""
 
     type: str
     detail: str
@@ -260,15 +264,19 @@ def read_problem(reply: Reply) -> Failed:
     """Return the exception for an answer that is a problem."""
     if 300 <= reply.status < 400:
         to = reply.headers.get("location", "nowhere")
-        message = f"{reply.url} redirects to {to}, where the API key must not be sent"
-        found = of_status(reply.status, "redirected", message, hint="give the client the address of the service itself")
+        message = f"{reply.url} redirects to {to}; the client does not send the API key there"
+        found = make_failed(
+            reply.status, "redirected", message, hint="give the client the address of the service itself"
+        )
     else:
         try:
             problem = msgspec.json.decode(reply.content, type=_Problem)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            found = of_status(reply.status, "internal", f"{reply.url} answered {reply.status}", hint=NOT_OURS)
+            found = make_failed(
+                reply.status, "internal", f"{reply.url} answered with status {reply.status}", hint=NOT_OURS
+            )
         else:
-            found = of_status(reply.status, problem.type.removeprefix(PREFIX), problem.detail, problem.hint)
+            found = make_failed(reply.status, problem.type.removeprefix(PREFIX), problem.detail, problem.hint)
             found.field = problem.field if isinstance(problem.field, str) else None
             found.line = problem.line if isinstance(problem.line, int) else None
             found.others = tuple(map(str, problem.others)) if isinstance(problem.others, list) else ()
@@ -285,15 +293,15 @@ def read_events(reply: "httpx2.Response", url: str) -> "httpx2.EventSource":
     import httpx2
 
     if not reply.headers.get("content-type", "").startswith(EVENTS):
-        raise Failed("not_implemented", f"{url} has no stream of events")
+        raise Failed("not_implemented", f"{url} does not send a stream of events")
     return httpx2.EventSource(reply)
 
 
 class Connection:
-    """One server, to which requests are sent."""
+    """Connection to one server."""
 
     transport: "httpx2.BaseTransport | None" = None
-    """Replaces the network in tests."""
+    """Transport that replaces the network in tests."""
     sleep = staticmethod(time.sleep)
 
     def __init__(
@@ -302,19 +310,19 @@ class Connection:
         """Connect on the first request.
 
         Args:
-            url: such as "http://127.0.0.1:8080"; None: MATHRAG_URL, else the stack that runs on this machine.
-            key: the API key; None: MATHRAG_API_KEY.
-            timeout_s: longest silence of the server.
-            retries: how often a request that failed is sent again where that is harmless; `send` sends once.
+            url: address such as "http://127.0.0.1:8080"; None takes MATHRAG_URL, or the stack on this machine.
+            key: API key; None takes MATHRAG_API_KEY.
+            timeout_s: longest silence of the server, in seconds.
+            retries: number of times that a failed request is repeated, if that is harmless; `send` never repeats.
         """
-        # Help needs no HTTP library, and its import takes half the time of a command.
+        # The help needs no HTTP library, whose import takes half the time of a command.
         import httpx2
 
         from mathrag.client import dry_run
 
         self.url = url.strip().rstrip("/") if url else address.url()
         self.shows = (shown := dry_run.transport()) is not None
-        """Whether requests are printed instead of sent."""
+        """Requests are printed instead of sent."""
         self.retries = retries
         self._has_answered = False
         with name_proxy_errors():
@@ -357,17 +365,17 @@ class Connection:
                 self.sleep(tries.delay(failure))
 
     def all(self, request: Request[Page[T]]) -> Iterator[T]:
-        """Yield every entry of a paged list, beginning with the page that the request names."""
+        """Yield every entry of a paged list, from the page that the request names."""
         while True:
             page = self.send(request)
             yield from page["data"]
             if page["next_cursor"] is None:
                 return
-            request = request.after(page["next_cursor"])
+            request = request.with_cursor(page["next_cursor"])
 
     def first(self, request: Request[Page[T]], count: int) -> list[T]:
         """Return the first `count` entries of a paged list."""
-        return list(islice(self.all(request.limited(min(count, MOST_OF_A_PAGE))), count))
+        return list(islice(self.all(request.with_limit(min(count, MOST_OF_A_PAGE))), count))
 
     def stream(self, request: Request[bytes], *, retries: int = 0) -> Iterator[bytes]:
         """Yield the bytes of the answer as they arrive; after the first byte, nothing is retried."""
@@ -404,7 +412,7 @@ class Connection:
             ):
                 opened.writelines(reply.iter_bytes())
         except Shown:
-            return  # in a dry run: the requests for further files are printed, too
+            return  # in a dry run, the requests for further files are also printed
 
     @contextmanager
     def events(self, request: Request[bytes]) -> "Iterator[Iterator[httpx2.ServerSentEvent]]":

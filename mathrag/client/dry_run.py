@@ -11,13 +11,13 @@ import msgspec
 from mathrag.client.errors import Shown
 
 KEY = '"Authorization: Bearer $MATHRAG_API_KEY"'
-"""In double quotes, so that the shell inserts the key and the screen never shows it."""
+"""Header in double quotes: the shell inserts the key, so the screen never shows it."""
 HEADERS = ("content-type", "idempotency-key", "if-match", "last-event-id")
 GLOBS = frozenset("[]{}")
 
 
 class SendMode(StrEnum):
-    """What is done with a request."""
+    """Treatment of requests: send them, or print them as curl or JSON."""
 
     SEND = "send"
     CURL = "curl"
@@ -28,7 +28,7 @@ send_mode = ContextVar("send_mode", default=SendMode.SEND)
 
 
 class Transport(httpx2.BaseTransport):
-    """Prints every request, and sends none."""
+    """Prints every request instead of sending it."""
 
     def __init__(self, mode: SendMode) -> None:
         self._show = curl if mode is SendMode.CURL else describe
@@ -39,7 +39,7 @@ class Transport(httpx2.BaseTransport):
         Raises:
             Shown: always.
         """
-        print(self._show(request))  # noqa: T201 - it is what the command is for
+        print(self._show(request))  # noqa: T201 - the command prints the request
         raise Shown
 
 

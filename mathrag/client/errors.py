@@ -1,4 +1,4 @@
-"""Failures that the client and the command line show: what went wrong, where, and what to do."""
+"""Errors of the client and the command line, each with a message and a hint."""
 
 import errno
 import os
@@ -8,31 +8,31 @@ from typing import Any
 from mathrag.errors import MathragError
 from mathrag.installation import install_command
 
-OTHER_FOLDER = "or take another folder: --data-dir DIR, MATHRAG_DATA_DIR"
+OTHER_FOLDER = "or choose another folder with --data-dir DIR or MATHRAG_DATA_DIR"
 FIXES = {
-    errno.EACCES: f"give this user the right to it (`ls -ld` shows whose it is), {OTHER_FOLDER}",
-    errno.EPERM: f"give this user the right to it (`ls -ld` shows whose it is), {OTHER_FOLDER}",
-    errno.EROFS: f"mount it for writing, {OTHER_FOLDER}",
-    errno.ENOSPC: f"free some room there (`df -h` shows it), {OTHER_FOLDER}",
-    errno.EDQUOT: f"free some room there (`quota` shows it), {OTHER_FOLDER}",
-    errno.ENOTDIR: "name a folder, or move the file in its way",
-    errno.EEXIST: "name a folder, or move the file in its way",
+    errno.EACCES: f"give this user permission (`ls -ld` shows the owner), {OTHER_FOLDER}",
+    errno.EPERM: f"give this user permission (`ls -ld` shows the owner), {OTHER_FOLDER}",
+    errno.EROFS: f"mount the file system for writing, {OTHER_FOLDER}",
+    errno.ENOSPC: f"free disk space (`df -h` shows it), {OTHER_FOLDER}",
+    errno.EDQUOT: f"free disk space (`quota` shows your limit), {OTHER_FOLDER}",
+    errno.ENOTDIR: "name a folder, or move the file that has its name",
+    errno.EEXIST: "name a folder, or move the file that has its name",
     errno.EISDIR: "name a file",
-    errno.ENOENT: "make it, or name another one",
-    errno.ENAMETOOLONG: "take a shorter path",
+    errno.ENOENT: "create it, or name another one",
+    errno.ENAMETOOLONG: "choose a shorter path",
     errno.EMFILE: "allow this user more open files: ulimit -n 4096",
     errno.ENFILE: "allow more open files: sysctl fs.file-max",
     errno.ENOMEM: "free some memory",
 }
-"""Remedies by error number; an error that is not listed is a defect of ours."""
+"""Remedies by error number; an error that is not listed is a defect."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors for want of a resource: the same command may succeed later."""
+"""Errors from a missing resource: the same command may succeed later."""
 
 
 def explain(error: OSError) -> tuple[str, str] | None:
-    """Return the problem of an error of the operating system, and its remedy; None if an operator cannot fix it."""
+    """Return the message and the remedy for an error of the operating system; None if an operator cannot fix it."""
     if error.errno == errno.ENOENT and not error.filename:
-        return "the working directory no longer exists", "cd to an existing one"
+        return "the working directory no longer exists", "change to a folder that exists"
     fix = FIXES.get(error.errno or 0)
     if fix is None:
         return None
@@ -41,18 +41,18 @@ def explain(error: OSError) -> tuple[str, str] | None:
 
 
 class Failed(Exception):
-    """A command or a request failed; `kind` is the API's word for why, `hint` says what to do about it."""
+    """A command or a request failed; `kind` is the API's name of the reason, `hint` says how to fix it."""
 
     status: int | None = None
-    """Of the answer; None: there was none."""
+    """HTTP status of the answer; None if there was no answer."""
     retry_after_s: float | None = None
-    """After how many seconds the server asks to be asked again."""
+    """Seconds after which the server accepts the request again."""
     field: str | None = None
-    """Path of the field that is wrong, such as `params.gate.tau`."""
+    """Path of the invalid field, such as `params.gate.tau`."""
     line: int | None = None
-    """Number of the line of an upload that is wrong, from 1."""
+    """Number of the invalid line of an upload, from 1."""
     others: tuple[str, ...] = ()
-    """What is wrong with further lines of an upload."""
+    """Messages about further invalid lines of an upload."""
 
     def __init__(self, kind: str, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class Failed(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def __reduce__(self) -> tuple[type["Failed"], tuple[str, str, str | None], dict[str, object]]:
-        """Return how to make it again, so that it passes between processes."""
+        """Support pickling, so that the error can pass between processes."""
         return type(self), (self.kind, self.message, self.hint), self.__dict__
 
 
@@ -73,15 +73,15 @@ class BadRequest(Failed):
 
 
 class Unauthorized(Failed):
-    """The server asks for an API key, and there was none or not a valid one."""
+    """The server requires an API key, and the key is missing or invalid."""
 
 
 class Forbidden(Failed):
-    """The API key lacks the scope that this needs."""
+    """The API key lacks the required scope."""
 
 
 class NotFound(Failed):
-    """Nothing has this name or id."""
+    """No object has this name or id."""
 
 
 class Conflict(Failed):
@@ -89,11 +89,11 @@ class Conflict(Failed):
 
 
 class PreconditionFailed(Failed):
-    """It has changed since the caller looked."""
+    """The object has changed since the client read it."""
 
 
 class TooLarge(Failed):
-    """It is larger than the operator, or this client, allows."""
+    """The request or answer is larger than the operator, or this client, allows."""
 
 
 class Invalid(Failed):
@@ -101,40 +101,40 @@ class Invalid(Failed):
 
 
 class TooMany(Failed):
-    """There is more at once than the operator allows; later it may work."""
+    """More requests run at once than the operator allows; try again later."""
 
 
 class Unavailable(Failed):
-    """A service or the database is away, or the server is full; later it may work."""
+    """A service or the database is unavailable, or the server is overloaded; try again later."""
 
 
 class Unreachable(Failed):
-    """No whole answer arrived."""
+    """No complete answer arrived."""
 
     never_sent = False
-    """Whether it is certain that the server has seen nothing of the request."""
+    """The server certainly received nothing of the request."""
     ran_out_of_time = False
-    """Whether the server was silent for longer than the client waits."""
+    """The server was silent for longer than the client waits."""
 
 
 class Incompatible(Failed):
-    """What answers is not MathRAG-Gate, or a release whose answers this client cannot read."""
+    """The server is not MathRAG-Gate, or its release sends answers that this client cannot read."""
 
 
 class TimedOut(Failed, TimeoutError):
-    """It took longer than the caller wanted to wait."""
+    """The job or experiment did not end within the caller's time limit."""
 
 
 class JobFailed(Failed):
-    """A job that was waited for has failed or was cancelled."""
+    """The job failed or was cancelled while the client waited for it."""
 
 
 class MissingPackage(Failed, ImportError):
-    """A package that is needed for this alone is not installed."""
+    """An optional package that this method needs is not installed."""
 
 
 class Shown(Exception):
-    """The request was shown in place of being sent, so there is no answer to wait for."""
+    """The request was printed instead of sent, so there is no answer."""
 
 
 KINDS: dict[str, type[Failed]] = {
@@ -145,16 +145,16 @@ KINDS: dict[str, type[Failed]] = {
     "unavailable": Unavailable, "refused": Unavailable, "out_of_space": Unavailable,
     "not_installed": MissingPackage,
 }  # fmt: skip
-"""By the kind of the problem."""
+"""Exceptions by the kind of the problem."""
 STATUSES: dict[int, type[Failed]] = {
     400: BadRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 412: PreconditionFailed,
     413: TooLarge, 422: Invalid, 428: PreconditionFailed, 429: TooMany, 502: Unavailable, 503: Unavailable,
     504: Unavailable, 507: Unavailable,
 }  # fmt: skip
-"""For kinds that only a later release knows, and for what stands between us and the server."""
+"""Exceptions by status, for kinds that only later releases know and for answers of proxies."""
 
 
-def of_status(status: int, kind: str, message: str, hint: str | None = None) -> Failed:
+def make_failed(status: int, kind: str, message: str, hint: str | None = None) -> Failed:
     """Return the exception for an answer with this status and this kind of problem."""
     found = KINDS.get(kind) or STATUSES.get(status, Failed)
     failed = found(kind, message, hint)
@@ -163,7 +163,7 @@ def of_status(status: int, kind: str, message: str, hint: str | None = None) -> 
 
 
 def failure(error: Exception) -> Failed:
-    """Convert any error to `Failed`; what neither caller nor machine caused is a defect, kind "internal"."""
+    """Convert any error to `Failed`; an error that neither the user nor the machine caused is a defect ("internal")."""
     if isinstance(error, Failed):
         return error
     if isinstance(error, MathragError):
@@ -176,10 +176,10 @@ def failure(error: Exception) -> Failed:
 
 
 def require(package: str, method: str) -> Any:
-    """Import a package that `method` needs, and return it.
+    """Import and return a package that `method` needs.
 
     Raises:
-        MissingPackage: it is not installed.
+        MissingPackage: the package is not installed.
     """
     try:
         return import_module(package)

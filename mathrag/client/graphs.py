@@ -8,7 +8,7 @@ PATH = "/v1/graphs"
 
 
 def upload(lines: Iterable[bytes], name: str, *, inverse: bool = False) -> Request[Json]:
-    """Store facts under a name; the answer comes when graph and corpus can be used."""
+    """Store facts under a name; the server answers when the graph and its corpus are ready."""
     return Request(
         method="POST", path=PATH, lines=lines, query={"name": name, "inverse": inverse}, timeout_s=INDEXED_S,
         is_idempotent=True,
@@ -26,5 +26,5 @@ def get(name: str) -> Request[Json]:
 
 
 def delete(name: str) -> Request[Json]:
-    """Delete a graph; its corpus stays."""
+    """Delete a graph; its corpus is kept."""
     return Request(method="DELETE", path=f"{PATH}/{segment(name)}")

@@ -1,4 +1,4 @@
-"""The dataset and the corpus of `run`: stored ones, or a file, folder or rows that are uploaded first."""
+"""Find or upload the dataset and the corpus of `run`: stored ones, or a file, a folder or rows."""
 
 import hashlib
 import os
@@ -32,27 +32,27 @@ SPLIT = "train"
 """The split of a folder that `corpora.create` reads by default."""
 NOUNS: dict[Kind, str] = {"datasets": "dataset", "corpora": "corpus"}
 MOST_OF_A_NAME = 60
-"""Characters of a file's name in the name of its collection; the server takes 100."""
+"""Largest number of characters of a file's name in the name of its dataset or corpus; the server accepts 100."""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset or corpus that the server has."""
+    """A dataset or corpus on the server."""
 
     name: str
     indexed: bool = True
-    """Whether a corpus has its indexes; a dataset has none."""
+    """The corpus has its indexes; a dataset needs none."""
     warnings: tuple[str, ...] = ()
-    """What the server says about an upload that was made just now."""
+    """Warnings of the server about the upload that was just made."""
 
 
 def store(client: "Connection", kind: Kind, given: Input, grader: str | None = None) -> Stored:
-    """Return the stored dataset or corpus; a file, folder or rows are uploaded unless the same are stored already.
+    """Return the stored dataset or corpus; upload a file, folder or rows unless the same content is already stored.
 
     Raises:
-        NotFound: nothing is stored under this name, and there is no such file or folder.
+        NotFound: no stored object, file or folder has this name.
         Invalid: the text is empty.
-        Conflict: the text names something stored, and a file or folder here as well.
-        Failed: the upload is refused.
+        Conflict: the text names both a stored object and a file or folder in the working directory.
+        Failed: the server rejects the upload.
     """
     if not isinstance(given, str | PathLike | Iterable):
         return Stored(name=given.name)
@@ -70,7 +70,7 @@ def store(client: "Connection", kind: Kind, given: Input, grader: str | None = N
 
 
 async def astore(client: "AsyncConnection", kind: Kind, given: Input, grader: str | None = None) -> Stored:
-    """Do the same as `store` with the asynchronous client; files are read in a thread."""
+    """Do the same as `store` with the asynchronous client; read files in a thread."""
     if not isinstance(given, str | PathLike | Iterable):
         return Stored(name=given.name)
     if isinstance(given, str) and _may_be_name(given):
@@ -107,39 +107,41 @@ async def _afind(client: "AsyncConnection", request: Request[Json]) -> Stored | 
 
 
 def _may_be_name(text: str) -> bool:
-    """Tell whether a text may be the name of something stored; one with a separator is always a path.
+    """Return True if a text may be a stored name; a text with a separator is always a path.
 
     Raises:
-        Invalid: it is empty, which would be the path of the working directory.
+        Invalid: the text is empty, which would be the path of the working directory.
     """
     if not text:
-        raise Invalid("invalid", "the dataset or corpus is an empty text", hint="give a name, a path or rows")
+        raise Invalid("invalid", "the name of the dataset or corpus is empty", hint="give a name, a path or rows")
     return "/" not in text and os.sep not in text
 
 
 def _is_stored(kind: Kind, text: str, found: Stored | None) -> bool:
-    """Tell whether the text is a stored name; if not, it is the path of a file or folder here."""
+    """Return True if the text is a stored name, False if it is the path of a file or folder here."""
     noun, is_here = NOUNS[kind], Path(text).exists()
     if found is not None and is_here:
-        message = f"`{noun}`: {text!r} is the name of a stored {noun}, and there is a file or folder {text!r} here"
+        message = f"`{noun}`: {text!r} is both a stored {noun} and a file or folder in the working directory"
         hint = f"write './{text}' for the file or folder, or client.{kind}.get({text!r}) for the stored {noun}"
         raise Conflict("conflict", message, hint=hint)
     if found is None and not is_here:
         message = f"`{noun}`: no {noun} {text!r} is stored, and {Path.cwd()} has no file or folder of this name"
-        raise NotFound("not_found", message, hint=f"client.{kind}.list() lists what is stored")
+        raise NotFound(
+            "not_found", message, hint=f"correct the name or path; client.{kind}.list() lists the stored names"
+        )
     return found is not None
 
 
 def _describe_upload(kind: Kind, source: Source, grader: str | None) -> Request[Json]:
     """Return the request that uploads the source under its name and a hash of its content.
 
-    So the same content is uploaded once, and changed content never meets a name that is taken.
+    The hash ensures that the same content is uploaded once, and that changed content gets a new name.
     """
     if isinstance(source, str | PathLike):
         path = Path(source)
         if not path.exists():
-            message = f"`{NOUNS[kind]}`: there is no file or folder {str(path)!r}"
-            raise NotFound("not_found", message, hint=f"correct the path; relative ones begin in {Path.cwd()}")
+            message = f"`{NOUNS[kind]}`: the file or folder {str(path)!r} does not exist"
+            raise NotFound("not_found", message, hint=f"correct the path; relative paths start in {Path.cwd()}")
         whole = path.resolve()
         label = whole.name if path.is_dir() else whole.stem
     else:

@@ -1,4 +1,4 @@
-"""A job as an object: its samples, grades, report, and how to wait for it."""
+"""Jobs as objects: wait for them, and read their samples, grades and reports."""
 
 import tempfile
 from collections import Counter
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 IN_MEMORY = 16 << 20
-"""Bytes of a table that are not put on disk on their way."""
+"""Largest table, in bytes, that is downloaded without a temporary file."""
 
 
 C = TypeVar("C", bound=Connection | AsyncConnection)
 
 
 class SamplesOf(Generic[C]):
-    """What both clients' samples have in common."""
+    """Common base of both clients' samples."""
 
     def __init__(self, client: C, job: str, filters: SampleFilters) -> None:
         self._client = client
@@ -50,8 +50,8 @@ class SamplesOf(Generic[C]):
 class Samples(SamplesOf[Connection]):
     """Samples of a job; each iteration and each table sends new requests.
 
-    Iteration yields all samples that match the filters, whatever their state. A table has those that have ended, with
-    texts, tokens and seconds of the models.
+    Iteration yields all samples that match the filters, in any state. A table has the ended ones, with the models'
+    texts, tokens and seconds.
     """
 
     def __iter__(self) -> Iterator[SampleRow]:
@@ -133,7 +133,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the job's grader disagrees; a value of 0.5 or more counts as right."""
+        """True if the job's grader disagrees; a value of 0.5 or more counts as right."""
         return self.correct is not None and self.correct != (self.value >= 0.5)
 
 
@@ -141,7 +141,7 @@ class LocalGrades(msgspec.Struct, frozen=True, kw_only=True):
     """The function's grades of a job's answers."""
 
     accuracy: Interval
-    """Mean over items with its 95 % interval: Wilson's where all verdicts are right or wrong, else the bootstrap's."""
+    """Mean over items with its 95 % interval: Wilson's if all verdicts are right or wrong, otherwise by bootstrap."""
     items: int
     """Number of items with a verdict; the interval is over items, because repeats are not independent."""
     verdicts: tuple[Verdict, ...]
@@ -162,11 +162,11 @@ class LocalGrades(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grade(rows: Iterable[ResultRow], grader: Grader) -> LocalGrades:
-    """Grade the completed answers by `grader`.
+    """Grade the completed answers with `grader`.
 
     Raises:
-        Invalid: it returns something other than a number from 0 to 1 or None.
-        MissingPackage: scipy is not installed, which computes the intervals.
+        Invalid: the grader returns a value other than True, False, None or a number from 0 to 1.
+        MissingPackage: scipy, which computes the intervals, is not installed.
     """
     require("scipy", "grade")
     verdicts: list[Verdict] = []
@@ -216,14 +216,14 @@ BAR = (
     'border-radius:.4em"></div>'
     '<div style="position:absolute;left:{at:.2f}%;width:2px;height:100%;background:#c33"></div></div>'
 )
-"""From 0 to 100 %: the interval, and the figure in it; readable on light and dark pages."""
+"""Bar from 0 to 100 % with the interval and the figure; readable on light and dark pages."""
 
 
 class Report(answers.Report, frozen=True, kw_only=True):
     """A job's report."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Name and value of each figure that the report has, as `mathrag job report` prints them."""
+        """Yield the name and value of each figure, in the form of `mathrag job report`."""
         for name, value in build_lines(self._to_json()):
             if value not in (None, ""):
                 yield name, str(value)
@@ -252,7 +252,7 @@ class Report(answers.Report, frozen=True, kw_only=True):
 
 
 def draw_bar(found: answers.Accuracy | answers.Mean) -> str:
-    """Return the figure in its interval as HTML; empty if nothing was measured."""
+    """Return the figure in its interval as HTML; "" if nothing was measured."""
     if found.value is None or found.low is None or found.high is None:
         return ""
     low, high, at = (100 * min(1.0, max(0.0, each)) for each in (found.low, found.high, found.value))
@@ -260,7 +260,7 @@ def draw_bar(found: answers.Accuracy | answers.Mean) -> str:
 
 
 def draw_table(rows: Iterable[tuple[str, str]]) -> str:
-    """Return names and values as an HTML table, escaped."""
+    """Return an HTML table of names and values, which are escaped."""
     cells = (
         f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(value)}</td></tr>'
@@ -277,12 +277,12 @@ def _draw_parts(title: str, figures: Mapping[str, answers.Accuracy]) -> str:
 
 
 class JobHandle(Generic[C]):
-    """What both clients' jobs have in common."""
+    """Common base of both clients' jobs."""
 
     def __init__(self, client: C, view: JobView) -> None:
         self._client = client
         self.view = view
-        """All that was known of it at the last look."""
+        """The job's fields, as last fetched."""
 
     @property
     def id(self) -> str:
@@ -306,7 +306,7 @@ class JobHandle(Generic[C]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job has ended."""
+        """True if the job has ended."""
         return self.view.state in jobs.ENDED
 
     def __repr__(self) -> str:
@@ -327,19 +327,19 @@ class Job(JobHandle[Connection]):
     """A job."""
 
     def refresh(self) -> Self:
-        """Fetch the job as it is now."""
+        """Fetch the current state of the job."""
         return self._update(jobs.get(self.id))
 
     def wait(self, timeout_s: float | None = None, *, check: bool = True) -> Self:
-        """Wait until the job has ended, also through a restart of the server.
+        """Wait until the job has ended, even if the server restarts.
 
         Args:
-            timeout_s: seconds; None waits without limit.
-            check: whether to raise `JobFailed` unless the job completed.
+            timeout_s: longest wait in seconds; None waits without limit.
+            check: raise `JobFailed` unless the job completed.
 
         Raises:
-            TimedOut: it has not ended in time; it continues to run.
-            JobFailed: it has failed or was cancelled.
+            TimedOut: the job has not ended in time; it continues to run.
+            JobFailed: the job failed or was cancelled.
         """
         if not self.has_ended:
             waiting = Waiting(f"job {self.id}", jobs.get(self.id), timeout_s)
@@ -349,7 +349,7 @@ class Job(JobHandle[Connection]):
         return self
 
     def watch(self) -> Iterator[JobView]:
-        """Yield the job now and after each change until it has ended, also through a restart of the server."""
+        """Yield the job now and after each change until it has ended, even if the server restarts."""
         now = self._client.read(jobs.get(self.id), dict[str, Any])
         for found in follow(self._client, now, self._client.sleep):
             self.view = msgspec.convert(found, JobView)
@@ -367,18 +367,18 @@ class Job(JobHandle[Connection]):
         self, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
         repeat: int = 0,
     ) -> tuple[SampleNote, ...]:  # fmt: skip
-        """Change your thumb and note on a sample, and return those of everybody; omitted ones stay, and `none` or an
-        empty note take them back.
+        """Change your thumb or note on a sample, and return all notes. Omitted fields are kept; `none` removes the
+        thumb, and an empty text removes the note.
         """
         request = jobs.note(self.id, index, thumb=thumb, note=note, repeat=repeat)
         return self._client.read(request, tuple[SampleNote, ...])
 
     def results(self, *, prompts: bool = False) -> Iterator[ResultRow]:
-        """Yield every sample that has ended so far, with the texts of models."""
+        """Yield every ended sample, with the texts of the models."""
         return lines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
 
     def save_results(self, file: str | Path, *, format: RowFormat | None = None) -> None:  # noqa: A002
-        """Write the results to a file, in `format`, else as its suffix says, else as Parquet; an error leaves none."""
+        """Write the results to a file in `format` (default: by its suffix, or Parquet); an error leaves no file."""
         request = jobs.results_for(self.id, Path(file), format)
         self._client.save(request, Path(file), retries=self._client.retries)
 
@@ -391,17 +391,17 @@ class Job(JobHandle[Connection]):
         return self._client.read(jobs.audit(self.id), Audit)
 
     def plan(self) -> PlanView:
-        """Fetch the plan: on which devices the remaining calls will run, and when."""
+        """Fetch the plan: devices and times of the remaining calls."""
         return self._client.read(jobs.plan(self.id), PlanView)
 
     def grade(self, grader: Grader) -> LocalGrades:
-        """Grade the completed answers here, by your own function; nothing is stored."""
+        """Grade the completed answers with your own function; nothing is stored."""
         return grade(self.results(), grader)
 
     def change(
         self, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
     ) -> Self:
-        """Change name, rank or metadata; omitted fields stay."""
+        """Change name, rank or metadata; omitted fields are kept."""
         return self._update(jobs.change(self.id, name=name, rank=rank, metadata=metadata))
 
     def cancel(self) -> Self:
@@ -409,15 +409,15 @@ class Job(JobHandle[Connection]):
         return self._update(jobs.cancel(self.id))
 
     def pause(self) -> Self:
-        """Pause the job: no call starts until it is resumed."""
+        """Pause the job: no new calls start until you resume it."""
         return self._update(jobs.pause(self.id))
 
     def resume(self) -> Self:
-        """Continue the paused job."""
+        """Resume the paused job."""
         return self._update(jobs.resume(self.id))
 
     def requeue(self) -> "Job":
-        """Submit the job again, as a new job that computes only what failed."""
+        """Submit the job again as a new job, which reuses the completed calls."""
         return read_job(self._client, jobs.requeue(self.id))
 
     def measure(
@@ -428,11 +428,11 @@ class Job(JobHandle[Connection]):
         params: Mapping[str, object] | None = None,
         models: Mapping[str, str] | None = None,
     ) -> "Job":
-        """Measure the answers of this completed job, by a new job that asks the judge model alone.
+        """Measure the answers of this completed job by a new job that only calls the judge model.
 
         Args:
             metrics: metrics to measure, such as `["faithfulness"]`.
-            name: name of the new job; None makes one from that of this job.
+            name: name of the new job; None derives one from this job's name.
             params: parameters of the group `metrics`, such as `{"metrics": {"unit": "claims"}}`.
             models: names of models by role, such as `{"judge": "world-judge"}`.
         """
@@ -445,10 +445,10 @@ class Job(JobHandle[Connection]):
 
 
 class AsyncJob(JobHandle[AsyncConnection]):
-    """A job of the asynchronous client; its methods are those of `Job`, and are awaited."""
+    """A job of the asynchronous client, with the methods of `Job` as coroutines."""
 
     async def refresh(self) -> Self:
-        """Fetch the job as it is now."""
+        """Fetch the current state of the job."""
         return await self._update(jobs.get(self.id))
 
     async def wait(self, timeout_s: float | None = None, *, check: bool = True) -> Self:
@@ -461,7 +461,7 @@ class AsyncJob(JobHandle[AsyncConnection]):
         return self
 
     async def watch(self) -> AsyncIterator[JobView]:
-        """Yield the job as it is now and after each change, until it has ended."""
+        """Yield the job now and after each change until it has ended."""
         now = await self._client.read(jobs.get(self.id), dict[str, Any])
         async for found in afollow(self._client, now):
             self.view = msgspec.convert(found, JobView)
@@ -479,18 +479,18 @@ class AsyncJob(JobHandle[AsyncConnection]):
         self, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
         repeat: int = 0,
     ) -> tuple[SampleNote, ...]:  # fmt: skip
-        """Change your thumb and note on a sample, and return those of everybody; omitted ones stay, and `none` or an
-        empty note take them back.
+        """Change your thumb or note on a sample, and return all notes. Omitted fields are kept; `none` removes the
+        thumb, and an empty text removes the note.
         """
         request = jobs.note(self.id, index, thumb=thumb, note=note, repeat=repeat)
         return await self._client.read(request, tuple[SampleNote, ...])
 
     def results(self, *, prompts: bool = False) -> AsyncIterator[ResultRow]:
-        """Yield every sample that has ended so far, with the texts of models."""
+        """Yield every ended sample, with the texts of the models."""
         return alines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
 
     async def save_results(self, file: str | Path, *, format: RowFormat | None = None) -> None:  # noqa: A002
-        """Write the results to a file, in `format`, else as its suffix says, else as Parquet; an error leaves none."""
+        """Write the results to a file in `format` (default: by its suffix, or Parquet); an error leaves no file."""
         request = jobs.results_for(self.id, Path(file), format)
         await self._client.save(request, Path(file), retries=self._client.retries)
 
@@ -503,17 +503,17 @@ class AsyncJob(JobHandle[AsyncConnection]):
         return await self._client.read(jobs.audit(self.id), Audit)
 
     async def plan(self) -> PlanView:
-        """Fetch the plan: on which devices the remaining calls will run, and when."""
+        """Fetch the plan: devices and times of the remaining calls."""
         return await self._client.read(jobs.plan(self.id), PlanView)
 
     async def grade(self, grader: Grader) -> LocalGrades:
-        """Grade the completed answers here, by your own function; nothing is stored."""
+        """Grade the completed answers with your own function; nothing is stored."""
         return grade([row async for row in self.results()], grader)
 
     async def change(
         self, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
     ) -> Self:
-        """Change name, rank or metadata; omitted fields stay."""
+        """Change name, rank or metadata; omitted fields are kept."""
         return await self._update(jobs.change(self.id, name=name, rank=rank, metadata=metadata))
 
     async def cancel(self) -> Self:
@@ -521,15 +521,15 @@ class AsyncJob(JobHandle[AsyncConnection]):
         return await self._update(jobs.cancel(self.id))
 
     async def pause(self) -> Self:
-        """Pause the job: no call starts until it is resumed."""
+        """Pause the job: no new calls start until you resume it."""
         return await self._update(jobs.pause(self.id))
 
     async def resume(self) -> Self:
-        """Continue the paused job."""
+        """Resume the paused job."""
         return await self._update(jobs.resume(self.id))
 
     async def requeue(self) -> "AsyncJob":
-        """Submit the job again, as a new job that computes only what failed."""
+        """Submit the job again as a new job, which reuses the completed calls."""
         return await aread_job(self._client, jobs.requeue(self.id))
 
     async def measure(
@@ -540,11 +540,11 @@ class AsyncJob(JobHandle[AsyncConnection]):
         params: Mapping[str, object] | None = None,
         models: Mapping[str, str] | None = None,
     ) -> "AsyncJob":
-        """Measure the answers of this completed job, by a new job that asks the judge model alone.
+        """Measure the answers of this completed job by a new job that only calls the judge model.
 
         Args:
             metrics: metrics to measure, such as `["faithfulness"]`.
-            name: name of the new job; None makes one from that of this job.
+            name: name of the new job; None derives one from this job's name.
             params: parameters of the group `metrics`, such as `{"metrics": {"unit": "claims"}}`.
             models: names of models by role, such as `{"judge": "world-judge"}`.
         """
@@ -575,7 +575,7 @@ class JobOperation(Described[P, JobView]):
 
 
 class JobListing(Described[P, JobView]):
-    """An operation that yields jobs, fetching a page at a time."""
+    """An operation that yields jobs, and fetches one page at a time."""
 
     @overload
     def __get__(self, instance: None, owner: type) -> "JobListing[P]": ...
@@ -591,7 +591,7 @@ class JobListing(Described[P, JobView]):
 
 
 def read_job(client: Connection, request: Request[Any]) -> Job:
-    """Send a request, and return the job that is its answer."""
+    """Send a request, and return the job in the answer."""
     return Job(client, client.read(request, JobView))
 
 
@@ -601,7 +601,7 @@ def _yield_jobs(client: Connection, request: Request[Any]) -> Iterator[Job]:
 
 
 async def aread_job(client: AsyncConnection, request: Request[Any]) -> AsyncJob:
-    """Send a request, and return the job that is its answer."""
+    """Send a request, and return the job in the answer."""
     return AsyncJob(client, await client.read(request, JobView))
 
 

@@ -12,7 +12,7 @@ from mathrag.client.request import (
     Request,
     SampleFilters,
     Value,
-    once,
+    make_idempotency_header,
     segment,
     without_none,
 )
@@ -21,11 +21,11 @@ PATH = "/v1/jobs"
 COMPARISON = "/v1/comparison"
 ENDED = ("completed", "failed", "cancelled")
 RowFormat = Literal["jsonl", "csv", "parquet"]
-"""A format of results, which is also the suffix of their file."""
+"""Format of results, which is also the suffix of the file."""
 Job = Json
 """A job as JSON; `answers.JobView` has its fields."""
 TRUST = 0.9
-"""The server's default."""
+"""Default share of the server."""
 
 
 class HasId(Protocol):
@@ -33,22 +33,22 @@ class HasId(Protocol):
 
     @property
     def id(self) -> str:
-        """The id by which the API finds the job."""
+        """The job's id."""
         ...
 
 
-def at(reference: str) -> str:
-    """Return the path of a job, named by its id, the first characters of it, or its name."""
+def make_path(reference: str) -> str:
+    """Return the path of a job, which is given by its id, the first characters of its id, or its name."""
     return f"{PATH}/{segment(reference)}"
 
 
 def submit(body: Json, key: str | None = None) -> Request[Job]:
-    """Submit a job; repeated with the same key, the request returns the same job."""
-    return Request(method="POST", path=PATH, body=body, headers=once(key))
+    """Submit a job; a repeated request with the same key returns the same job."""
+    return Request(method="POST", path=PATH, body=body, headers=make_idempotency_header(key))
 
 
 def import_answers(lines: Iterable[bytes], name: str, dataset: str, **options: Value | None) -> Request[Job]:
-    """Grade the answers of another system by a job."""
+    """Import and grade answers from another system."""
     query = {"name": name, "dataset": dataset, "format": "jsonl", **options}
     return Request(method="POST", path=f"{PATH}/import", lines=lines, query=query, timeout_s=INDEXED_S)
 
@@ -59,36 +59,36 @@ def list_jobs(**filters: Unpack[JobFilters]) -> Request[Page[Job]]:
 
 
 def get(job: str) -> Request[Job]:
-    """Fetch a job as it is now, by its id, the first characters of its id, or its name."""
-    return Request(path=at(job))
+    """Fetch the current state of a job by its id, the first characters of its id, or its name."""
+    return Request(path=make_path(job))
 
 
 def change(
     job: str, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
 ) -> Request[Job]:
-    """Change a job's name, rank or metadata, whatever its state; omitted fields stay."""
+    """Change a job's name, rank or metadata in any state; omitted fields are kept."""
     body = without_none({"name": name, "rank": rank, "metadata": None if metadata is None else dict(metadata)})
-    return Request(method="PATCH", path=at(job), body=body, headers={"If-Match": "*"}, is_idempotent=True)
+    return Request(method="PATCH", path=make_path(job), body=body, headers={"If-Match": "*"}, is_idempotent=True)
 
 
 def cancel(job: str) -> Request[Job]:
     """Cancel a job: none of its remaining calls start."""
-    return Request(method="POST", path=f"{at(job)}/cancel", is_idempotent=True)
+    return Request(method="POST", path=f"{make_path(job)}/cancel", is_idempotent=True)
 
 
 def pause(job: str) -> Request[Job]:
-    """Pause a job: no call of it starts until it is resumed."""
-    return Request(method="POST", path=f"{at(job)}/pause", is_idempotent=True)
+    """Pause a job: no new calls start until you resume it."""
+    return Request(method="POST", path=f"{make_path(job)}/pause", is_idempotent=True)
 
 
 def resume(job: str) -> Request[Job]:
     """Resume a paused job."""
-    return Request(method="POST", path=f"{at(job)}/resume", is_idempotent=True)
+    return Request(method="POST", path=f"{make_path(job)}/resume", is_idempotent=True)
 
 
 def requeue(job: str, *, key: str | None = None) -> Request[Job]:
-    """Submit an ended job again, as a new job that computes only what failed."""
-    return Request(method="POST", path=f"{at(job)}/requeue", headers=once(key))
+    """Submit an ended job again as a new job, which reuses the completed calls."""
+    return Request(method="POST", path=f"{make_path(job)}/requeue", headers=make_idempotency_header(key))
 
 
 def measure(
@@ -100,12 +100,12 @@ def measure(
     models: Mapping[str, str] | None = None,
     key: str | None = None,
 ) -> Request[Job]:
-    """Measure the answers of a completed job, by a new job that asks the judge model alone.
+    """Measure the answers of a completed job by a new job that only calls the judge model.
 
     Args:
-        job: the job, as an object or by id or name.
+        job: the job, as an object, id or name.
         metrics: metrics to measure, such as `["faithfulness"]`.
-        name: name of the new job; None makes one from that of the measured job.
+        name: name of the new job; None derives one from the measured job's name.
         params: parameters of the group `metrics`, such as `{"metrics": {"unit": "claims"}}`.
         models: names of models by role, such as `{"judge": "world-judge"}`.
         key: idempotency key; the same key returns the same job, None submits a new one.
@@ -113,63 +113,65 @@ def measure(
     nested = dict(params or {})
     nested["metrics"] = {**cast("Mapping[str, object]", nested.get("metrics", {})), "names": list(metrics)}
     body = without_none({"name": name, "params": nested, "models": dict(models or {})})
-    return Request(method="POST", path=f"{at(reference_of(job))}/measure", body=body, headers=once(key))
+    return Request(
+        method="POST", path=f"{make_path(reference_of(job))}/measure", body=body, headers=make_idempotency_header(key)
+    )
 
 
 def events(job: str, last: str | None) -> Request[bytes]:
     """Open the stream of the job's changes after the event `last`."""
     headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
-    return Request(path=f"{at(job)}/events", headers=headers)
+    return Request(path=f"{make_path(job)}/events", headers=headers)
 
 
 def report(job: str) -> Request[Json]:
     """Fetch the report: accuracy with its interval, failures and cost."""
-    return Request(path=f"{at(job)}/report")
+    return Request(path=f"{make_path(job)}/report")
 
 
 def audit(job: str) -> Request[Json]:
     """Check a job's rows against the invariants."""
-    return Request(path=f"{at(job)}/audit")
+    return Request(path=f"{make_path(job)}/audit")
 
 
 def plan(job: str) -> Request[Json]:
-    """Fetch the plan of a job: on which devices its remaining calls will run, and when."""
-    return Request(path=f"{at(job)}/plan")
+    """Fetch the plan of a job: devices and times of the remaining calls."""
+    return Request(path=f"{make_path(job)}/plan")
 
 
 def calibration(job: str, *, trust: float = TRUST, judged_by: str | None = None) -> Request[Json]:
-    """Compute thresholds for `crag` from a job whose lists are labelled, or judged by the judge of another job."""
-    return Request(path=f"{at(job)}/calibration", query={"trust": trust, "judged_by": judged_by})
+    """Calibrate crag's thresholds on a job whose lists have gold documents, or labels by the judge of another job."""
+    return Request(path=f"{make_path(job)}/calibration", query={"trust": trust, "judged_by": judged_by})
 
 
 def samples(job: str, **filters: Unpack[SampleFilters]) -> Request[Page[Json]]:
-    """List all samples in dataset order, whatever their states."""
-    return Request(path=f"{at(job)}/samples", query=cast("Mapping[str, Value | None]", filters))
+    """List all samples in dataset order, in any state."""
+    return Request(path=f"{make_path(job)}/samples", query=cast("Mapping[str, Value | None]", filters))
 
 
 def sample(job: str, index: int, *, repeat: int = 0, prompts: bool = False) -> Request[Json]:
     """Fetch a sample with all its calls; `prompts` adds the prompts of models."""
-    return Request(path=f"{at(job)}/samples/{index}", query={"repeat": repeat, "prompts": prompts or None})
+    return Request(path=f"{make_path(job)}/samples/{index}", query={"repeat": repeat, "prompts": prompts or None})
 
 
 def note(
     job: str, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
     repeat: int = 0,
 ) -> Request[list[Json]]:  # fmt: skip
-    """Change your thumb and note on a sample; omitted ones stay, and `none` or an empty note take them back."""
-    body, path = without_none({"thumb": thumb, "note": note}), f"{at(job)}/samples/{index}/note"
+    """Change your thumb or note on a sample; omitted fields are kept, `none` or an empty note removes them."""
+    body, path = without_none({"thumb": thumb, "note": note}), f"{make_path(job)}/samples/{index}/note"
     return Request(method="PATCH", path=path, query={"repeat": repeat}, body=body, is_idempotent=True)
 
 
 def results(job: str, *, prompts: bool = False) -> Request[bytes]:
-    """Yield every sample that has ended, with the texts of models; `prompts` adds those of the generator."""
+    """Yield every ended sample, with the texts of the models; `prompts` adds the generator's prompts."""
     return results_file(job, prompts=prompts)
 
 
 def results_file(
     job: str,
     *,
-    format: RowFormat = "jsonl",  # noqa: A002 - what the API calls it
+    format: RowFormat = "jsonl",  # noqa: A002 - the API's name
     prompts: bool = False,
 ) -> Request[bytes]:
     """Download the results as the bytes of a file."""
@@ -177,7 +179,7 @@ def results_file(
 
 
 def results_for(job: str, path: Path, format: RowFormat | None) -> Request[bytes]:  # noqa: A002
-    """Download the results in a format, else in that of the file's name, else as Parquet."""
+    """Download the results in `format`, by default that of the file's suffix, or Parquet."""
     named: dict[str, RowFormat] = {".jsonl": "jsonl", ".csv": "csv"}
     return results_file(job, format=format or named.get(path.suffix.lower(), "parquet"))
 
@@ -189,16 +191,16 @@ def provenance(job: str) -> Request[bytes]:
 
 def file(job: str, name: str = "", **query: Value | None) -> Request[bytes]:
     """Download the job itself, or its `report`, `results`, `provenance` or `audit`, as bytes."""
-    return Request(path=f"{at(job)}/{name}" if name else at(job), query=query)
+    return Request(path=f"{make_path(job)}/{name}" if name else make_path(job), query=query)
 
 
 def compare(
     references: Sequence[str | HasId], *, baseline: str | HasId | None = None, measure: str | None = None
 ) -> Request[Json]:
-    """Compare jobs on the items that they have in common, with intervals and tests. `client.compare` waits for them.
+    """Compare jobs on their common items, with intervals and tests. `client.compare` also waits for the jobs.
 
     Args:
-        references: at least two jobs, as objects or by id or name.
+        references: at least two jobs, as objects, ids or names.
         baseline: the job that all others are compared with; None compares each pair.
         measure: "accuracy" (the default), "exact", "score", "answer@K", or a metric's score such as "faithfulness".
     """
@@ -210,13 +212,13 @@ def compare(
 def changed_samples(
     left: str | HasId, right: str | HasId, *, only: Literal["changed", "gained", "lost"] = "changed"
 ) -> Request[Page[Json]]:
-    """List the samples that exactly one of two jobs has right; "gained" are those that `left` has right."""
+    """List the samples that exactly one of two jobs answered right; "gained" means that `left` did."""
     query = {"left": reference_of(left), "right": reference_of(right), "only": only}
     return Request(path=f"{COMPARISON}/samples", query=query)
 
 
 def compared_sample(left: str | HasId, right: str | HasId, index: int, *, repeat: int = 0) -> Request[Json]:
-    """Fetch sample `index` of the left job beside the right job's sample of the same question."""
+    """Fetch sample `index` of the left job and the right job's sample of the same question."""
     return Request(
         path=f"{COMPARISON}/samples/{index}",
         query={"left": reference_of(left), "right": reference_of(right), "repeat": repeat},
@@ -224,5 +226,5 @@ def compared_sample(left: str | HasId, right: str | HasId, index: int, *, repeat
 
 
 def reference_of(job: str | HasId) -> str:
-    """Return the id or name by which the API finds a job."""
+    """Return the id or name of a job."""
     return job if isinstance(job, str) else job.id

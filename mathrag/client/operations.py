@@ -1,7 +1,7 @@
-"""Descriptors that turn a description of a request, with the type of its answer, into a method of both clients.
+"""Descriptors that turn the description of a request and the type of its answer into a method of both clients.
 
-A group holds the operations on one kind of object. Those of `Corpora[Client]` return the answer, those of
-`Corpora[AsyncConnection]` are awaited."""
+A group has the operations on one kind of object. The methods of `Corpora[Client]` return the answer; those of
+`Corpora[AsyncConnection]` are coroutines."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -146,31 +146,31 @@ class Download(Described[P, bytes]):
 
 
 def is_async(group: Group[Any]) -> bool:
-    """Tell whether the group's operations are awaited."""
+    """Return True if the group's operations are coroutines."""
     return inspect.iscoroutinefunction(group.client.read)
 
 
 def entries_of(client: "Connection", request: Request[Any], entry: type[A]) -> Iterator[A]:
-    """Yield every entry of a list, fetching page after page."""
-    request = request.limited(MOST_OF_A_PAGE)
+    """Yield every entry of a list, and fetch page after page."""
+    request = request.with_limit(MOST_OF_A_PAGE)
     while True:
         page = client.read(request, Page[entry])  # type: ignore[valid-type]
         yield from page.data
         if page.next_cursor is None:
             return
-        request = request.after(page.next_cursor)
+        request = request.with_cursor(page.next_cursor)
 
 
 async def aentries_of(client: "AsyncConnection", request: Request[Any], entry: type[A]) -> AsyncIterator[A]:
     """Yield every entry of a list, like `entries_of`."""
-    request = request.limited(MOST_OF_A_PAGE)
+    request = request.with_limit(MOST_OF_A_PAGE)
     while True:
         page = await client.read(request, Page[entry])  # type: ignore[valid-type]
         for each in page.data:
             yield each
         if page.next_cursor is None:
             return
-        request = request.after(page.next_cursor)
+        request = request.with_cursor(page.next_cursor)
 
 
 def lines_of(client: "Connection", request: Request[Any], line: type[A]) -> Iterator[A]:
@@ -198,10 +198,10 @@ class LineSplitter:
 
     def __init__(self) -> None:
         self.rest = b""
-        """The beginning of a line whose end has not arrived yet."""
+        """Start of a line whose end has not arrived yet."""
 
     def add(self, piece: bytes) -> list[bytes]:
-        """Return the lines that end in this piece, without blank ones.
+        """Return the lines that end in this piece, without blank lines.
 
         Raises:
             TooLarge: a line is longer than `LARGEST`.

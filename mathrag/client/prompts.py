@@ -8,7 +8,7 @@ PATH = "/v1/prompts"
 
 
 def create(name: str, text: str, *, system: str = "", examples: Sequence[Mapping[str, str]] = ()) -> Request[Json]:
-    """Store a prompt as the next version of its name; the same content again returns the existing version."""
+    """Store a prompt as the next version of its name; content that is already stored returns the existing version."""
     body = {"name": name, "text": text, "system": system, "examples": list(examples)}
     return Request(method="POST", path=PATH, body=body, is_idempotent=True)
 

@@ -1,4 +1,4 @@
-"""A request to the API as data: both clients send it, `--print-curl` and `--dry-run` print it."""
+"""Requests to the API as data: both clients send them; `--print-curl` and `--dry-run` print them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -12,18 +12,19 @@ from mathrag.client.errors import Failed
 
 T = TypeVar("T")
 Value = str | int | float | bool | Enum | list[str]
-"""Value of a query's field; a list repeats the field."""
+"""Value of a query field; a list repeats the field."""
 Json = dict[str, Any]
 """An untyped answer, such as a report; docs/how-to/api.md lists its fields."""
 MOST_OF_A_PAGE = 500
 """Largest number of entries per page of the API."""
 INDEXED_S = 86_500.0
-"""Longest wait in seconds for an upload, which answers when its indexes are built: the build ends with the request."""
+"""Longest wait for an upload in seconds. The server answers when the indexes are built; closing the request stops the
+build."""
 JSON = {"content-type": "application/json"}
 IDEMPOTENCY_KEY = "Idempotency-Key"
 IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")
 PIECE_BYTES = 1 << 16
-"""Size of the pieces into which lines are joined: sent one by one, 300,000 lines took 40 s."""
+"""Bytes of the pieces into which lines are joined; 300,000 lines that were sent one by one took 40 s."""
 LINES = {"content-type": "application/x-ndjson"}
 
 
@@ -40,31 +41,31 @@ class Request(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     path: str
     method: str = "GET"
     query: Mapping[str, Value | None] = {}
-    """Fields of the query; those with None are left out."""
+    """Fields of the query; fields with the value None are omitted."""
     body: Any = None
-    """Sent as JSON."""
+    """Body, which is sent as JSON."""
     lines: Iterable[bytes] | None = None
     """JSON lines that are streamed instead of a body."""
     headers: Mapping[str, str] = {}
     timeout_s: float | None = None
-    """Longest wait for the answer in seconds; None means that of the client."""
+    """Longest wait for the answer in seconds; None takes the client's."""
     answers_anyway: bool = False
-    """Whether an error status comes with the same JSON as success."""
+    """An answer with an error status has the same JSON as a success."""
     explain: Callable[[Failed], Failed] | None = None
-    """Rewrites an upload's problem to name the file and line that it is about."""
+    """Changes an upload's problem to name the file and line."""
     complete: Callable[[Any], Any] | None = None
     """Adds the lines that were not sent to the answer to an upload."""
     is_idempotent: bool = False
-    """Whether repeating the request changes nothing more, although its method does not imply that."""
+    """Repeating the request changes nothing, although its method does not imply that."""
 
     @property
     def is_harmless_again(self) -> bool:
-        """Whether the request may be repeated when it is unknown whether it arrived."""
+        """True if the request may be repeated when it is unknown whether it arrived."""
         return self.is_idempotent or self.method in IDEMPOTENT or IDEMPOTENCY_KEY in self.headers
 
     @property
     def has_gone(self) -> bool:
-        """Whether the body can be sent only once, because it is an iterator."""
+        """True if the body can be sent only once, because it is an iterator."""
         return isinstance(self.lines, Iterator)
 
     def arguments(self) -> dict[str, Any]:
@@ -80,11 +81,11 @@ class Request(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             return found | {"content": msgspec.json.encode(body), "headers": JSON | found["headers"]}
         return found
 
-    def limited(self, limit: int) -> "Request[T]":
+    def with_limit(self, limit: int) -> "Request[T]":
         """Return the request for pages of at most `limit` entries."""
         return msgspec.structs.replace(self, query={"limit": limit, **self.query})
 
-    def after(self, cursor: str) -> "Request[T]":
+    def with_cursor(self, cursor: str) -> "Request[T]":
         """Return the request for the page at this cursor."""
         return msgspec.structs.replace(self, query={**self.query, "cursor": cursor})
 
@@ -99,8 +100,8 @@ def without_none(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def once(key: str | None) -> dict[str, str]:
-    """Return the header by which the server carries out a repeated request only once; without a key, a new one."""
+def make_idempotency_header(key: str | None) -> dict[str, str]:
+    """Return the idempotency header, which makes repetitions of the request harmless; without a key, create one."""
     return {IDEMPOTENCY_KEY: key or str(uuid4())}
 
 
@@ -125,7 +126,7 @@ def _join_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class JobFilters(TypedDict, total=False):
-    """Which jobs a list holds."""
+    """Filters of a list of jobs."""
 
     state: str
     pipeline: str
@@ -139,7 +140,7 @@ class JobFilters(TypedDict, total=False):
 
 
 class SampleFilters(TypedDict, total=False):
-    """Which samples a list holds; `differing`, `wrong` and `moved` as docs/how-to/api.md says."""
+    """Filters of a list of samples; docs/how-to/api.md explains `differing`, `wrong` and `moved`."""
 
     state: Literal["ready", "waiting", "completed", "failed", "cancelled"]
     correct: bool

@@ -7,16 +7,16 @@ from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
 
 PATH = "/v1/rules"
 CONTENT = {"content-type": "application/octet-stream"}
-"""The server tells the format from the first line."""
+"""Format of an import; by default, the server detects it from the first line."""
 
 
-def at(name: str) -> str:
+def make_path(name: str) -> str:
     """Return the path of a rule bank."""
     return f"{PATH}/{segment(name)}"
 
 
 def mine(name: str, graph: str, miner: Literal["amie", "tlogic"], **limits: object) -> Request[Json]:
-    """Mine a bank by a job, whose id is `job` of the answer; repeating it returns the same bank.
+    """Mine a rule bank with a job, whose id is `job` in the answer; a repeated request returns the same bank.
 
     Args:
         name: name of the bank.
@@ -34,13 +34,13 @@ def list_rule_banks() -> Request[Page[Json]]:
 
 
 def get(name: str) -> Request[Json]:
-    """Fetch state, limits and hash of a bank, and the relations that its rules lead to."""
-    return Request(path=at(name))
+    """Fetch the state, limits and hash of a bank, and the relations that its rules predict."""
+    return Request(path=make_path(name))
 
 
 def delete(name: str) -> Request[Json]:
     """Delete a bank with its rules."""
-    return Request(method="DELETE", path=at(name))
+    return Request(method="DELETE", path=make_path(name))
 
 
 def list_rules(
@@ -51,19 +51,19 @@ def list_rules(
     min_support: int | None = None,
     order: Literal["bank", "confidence"] = "bank",
 ) -> Request[Page[Json]]:
-    """List the rules of a bank, filtered by head relation, least confidence and least support."""
+    """List the rules of a bank, filtered by head relation, smallest confidence and smallest support."""
     filters = {"head": head, "min_confidence": min_confidence, "min_support": min_support}
     # The server's own default is not sent.
-    return Request(path=f"{at(name)}/rules", query={**filters, "order": None if order == "bank" else order})
+    return Request(path=f"{make_path(name)}/rules", query={**filters, "order": None if order == "bank" else order})
 
 
 def import_bank(
     name: str,
     content: Iterable[bytes],
     graph: str | None = None,
-    format: str = "auto",  # noqa: A002 - what the API calls it
+    format: str = "auto",  # noqa: A002 - the API's name
 ) -> Request[Json]:
-    """Store the rules of a file as a bank; if given, `graph` must have all their relations."""
+    """Store the rules of a file as a bank; `graph`, if given, must have all their relations."""
     return Request(
         method="POST", path=f"{PATH}/import", lines=content, query={"name": name, "format": format, "graph": graph},
         headers=CONTENT, timeout_s=INDEXED_S, is_idempotent=True,
@@ -72,4 +72,4 @@ def import_bank(
 
 def export_bank(name: str, *, format: Literal["json", "amie"] = "json") -> Request[bytes]:  # noqa: A002
     """Download all rules of a bank as JSON lines or in AMIE's columns."""
-    return Request(path=f"{at(name)}/export", query={"format": format}, timeout_s=INDEXED_S)
+    return Request(path=f"{make_path(name)}/export", query={"format": format}, timeout_s=INDEXED_S)

@@ -41,7 +41,7 @@ def configuration() -> Request[Json]:
 
 
 def change_configuration(params: Mapping[str, object]) -> Request[Json]:
-    """Change default parameters, nested as a job's; None removes one."""
+    """Change default parameters, nested like a job's; the value None removes one."""
     return Request(method="PATCH", path=CONFIGURATION, body={"params": params}, headers=ANY_VERSION)
 
 
@@ -71,7 +71,7 @@ def device(name: str) -> Request[Json]:
 
 
 def drain(name: str, *, reason: str | None = None) -> Request[Json]:
-    """Have a device unload everything and load nothing until it is released."""
+    """Unload a device's models and load none until it is released."""
     return Request(method="POST", path=f"{DEVICES}/{segment(name)}/drain", body={"reason": reason}, is_idempotent=True)
 
 
@@ -81,7 +81,7 @@ def release(name: str) -> Request[Json]:
 
 
 def retry(name: str) -> Request[Json]:
-    """Have a quarantined device tried again at once."""
+    """Try a quarantined device again at once."""
     return Request(method="POST", path=f"{DEVICES}/{segment(name)}/retry", is_idempotent=True)
 
 

@@ -8,9 +8,9 @@ from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, segmen
 
 Kind = Literal["corpora", "datasets"]
 Side = Literal["object", "subject", "both"]
-"""Which end of a fact a question asks for."""
+"""Entity of a fact that a question asks for."""
 TrainingForm = Literal["pairs", "triplets", "instructions", "messages"]
-"""The form of a line of training data."""
+"""Form of a line of training data."""
 
 
 def upload(kind: Kind, lines: Iterable[bytes], name: str, **options: Value | None) -> Request[Json]:
@@ -42,18 +42,18 @@ def documents(name: str) -> Request[Page[Json]]:
     return Request(path=f"/v1/corpora/{segment(name)}/documents")
 
 
-def document(name: str, hash: str) -> Request[Json]:  # noqa: A002 - what the API calls it
+def document(name: str, hash: str) -> Request[Json]:  # noqa: A002 - the API's name
     """Show a document in full, by its hash."""
     return Request(path=f"/v1/corpora/{segment(name)}/documents/{segment(hash)}")
 
 
 def index(name: str) -> Request[Json]:
-    """Build the indexes that the present settings require; valid indexes are kept."""
+    """Build the indexes that the current settings require; valid indexes are kept."""
     return Request(method="POST", path=f"/v1/corpora/{segment(name)}/indexes", timeout_s=INDEXED_S, is_idempotent=True)
 
 
 def contamination(name: str, dataset: str) -> Request[Json]:
-    """Count the questions of a dataset whose own problem is in the corpus."""
+    """Count the questions of a dataset that the corpus contains verbatim or as near-duplicates."""
     query = {"dataset": dataset}
     return Request(path=f"/v1/corpora/{segment(name)}/contamination", query=query, timeout_s=INDEXED_S)
 
@@ -64,15 +64,15 @@ def orphans() -> Request[Json]:
 
 
 def delete_orphans() -> Request[Json]:
-    """Delete the indexes on Elasticsearch that nothing uses, for good."""
+    """Permanently delete the indexes on Elasticsearch that nothing uses."""
     return Request(method="DELETE", path="/v1/indexes/orphans", timeout_s=INDEXED_S)
 
 
-def only(corpora: Page[Json]) -> str:
+def require_only_corpus(corpora: Page[Json]) -> str:
     """Return the name of the only corpus on a page.
 
     Raises:
-        Failed: there are several, or none.
+        Failed: there are several corpora, or none.
     """
     there = [str(each["name"]) for each in corpora["data"]]
     if len(there) == 1:
@@ -83,10 +83,10 @@ def only(corpora: Page[Json]) -> str:
             f"`corpus` is missing: name one of {', '.join(there)}",
             hint="name it, or start mathrag mcp --corpus NAME",
         )
-    raise Failed("not_found", "there is no corpus", hint="create one: mathrag corpus create")
+    raise Failed("not_found", "no corpus is stored", hint="create one: mathrag corpus create NAME --from PATH")
 
 
-# Datasets, also those made from a graph, and training data.
+# Datasets, including those made from a graph, and training data.
 
 
 def list_datasets() -> Request[Page[Json]]:
@@ -105,7 +105,7 @@ def items(name: str) -> Request[Page[Json]]:
 
 
 def draw(dataset: str, name: str, size: int, *, seed: int = 0, rest: str | None = None) -> Request[Json]:
-    """Store items drawn from a dataset as the dataset `name`, and all others as `rest` unless that is None."""
+    """Draw items of a dataset into the new dataset `name`, and store all others as `rest` unless that is None."""
     body = {"name": name, "size": size, "seed": seed, "rest": rest}
     path = f"/v1/datasets/{segment(dataset)}/draw"
     return Request(method="POST", path=path, body=body, timeout_s=INDEXED_S, is_idempotent=True)
@@ -131,19 +131,19 @@ def generate(
     grader: str = "contains",
     judge: str | None = None,
 ) -> Request[Json]:
-    """Let the judge model write questions from the passages of a corpus. The first request starts a job; once that has
-    ended, the same request again stores the dataset.
+    """Let the judge model write questions from the passages of a corpus. The first request starts a job. After the job
+    has ended, the same request stores the dataset.
 
     Args:
         name: name of the dataset.
         corpus: name of the corpus.
-        size: most questions of the dataset.
-        candidates: questions to write, some of which fail the checks; None: twice as many.
-        hops: passages that a question needs: (1,), (2,) or (1, 2).
-        seed: seed of the draw of passages.
-        styles: how to word the questions; each is used in turn.
+        size: largest number of questions.
+        candidates: number of questions to write; some fail the checks. None writes twice `size`.
+        hops: number of passages that a question needs: (1,), (2,) or (1, 2).
+        seed: random seed.
+        styles: instructions for wording the questions; they are used in turn.
         grader: grader of the answers.
-        judge: name of the model that writes; None: the one that the service chooses.
+        judge: name of the model that writes the questions; None lets the service choose.
     """
     body = {
         "name": name, "corpus": corpus, "size": size, "candidates": candidates, "hops": [*hops], "seed": seed,
@@ -162,7 +162,7 @@ def training_data(
     seed: int = 0,
     cot: bool = False,
 ) -> Request[bytes]:
-    """Download training data from the questions that rules of a bank lead to, line by line."""
+    """Download training data, line by line, from the questions that the rules of a bank lead to."""
     query = {"rules": rules, "as": form, "limit": limit, "seed": seed, "graph": graph, "cot": cot}
     return Request(path=f"/v1/datasets/{segment(name)}/training", query=query, timeout_s=INDEXED_S)
 
@@ -171,7 +171,7 @@ def training_data(
 
 
 def plan(body: Json) -> Request[Json]:
-    """Plan a job that is not submitted, also for models that do not exist."""
+    """Plan a hypothetical job, also with models that the service does not have."""
     return Request(method="POST", path="/v1/plan", body=body, is_idempotent=True)
 
 
@@ -181,5 +181,5 @@ def search(body: Json) -> Request[Json]:
 
 
 def chat(body: Json, timeout_s: float | None = None) -> Request[Json]:
-    """Answer one question, by a job."""
+    """Answer one question with a job."""
     return Request(method="POST", path="/v1/chat", body=body, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""What is uploaded: files, folders and rows, read as they are sent."""
+"""Uploads of files, folders and rows, which are read while they are sent."""
 
 import re
 from bisect import bisect_right
@@ -16,12 +16,12 @@ from mathrag.reading.columns import Columns, Table
 from mathrag.reading.lines import LISTED, Defect, Empty, OnError, Row, locate_defect
 
 NOWHERE = "upload"
-"""The server's name for the upload, used when nothing was sent that could be traced to a file."""
+"""The server's name of the upload, for problems that no file can be named for."""
 _UPLOAD_LINE = re.compile(r"upload, line (\d+)")
 
 
 class _Run(NamedTuple):
-    """Lines sent from `sent` on are the lines from `line` on of `source`."""
+    """The lines sent from number `sent` on are the lines of `source` from number `line` on."""
 
     sent: int
     source: str
@@ -37,10 +37,10 @@ class Rejected(NamedTuple):
 
 
 class Sources:
-    """Sends every row as a JSON line; remembers where each came from, in runs: one per file, and one per gap."""
+    """Sends every row as a JSON line, and records the source of each line in runs: one per file, and one per gap."""
 
     def __init__(self, rows: Iterable[Row], *, skip_empty: bool = False, on_error: OnError = OnError.REJECT) -> None:
-        """`skip_empty` and `on_error` apply to lines that cannot be sent, as the server applies them to the others."""
+        """Set up the rows; `skip_empty` and `on_error` apply to lines that cannot be sent, as on the server."""
         self._rows = rows
         self.skip_empty = skip_empty
         self.on_error = on_error
@@ -68,7 +68,7 @@ class Sources:
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
-        """Lines that were not sent, as far as they were read."""
+        """Lines that were read and not sent."""
         return tuple(self._rejected)
 
     def where(self, sent: int) -> tuple[str, int]:
@@ -97,24 +97,24 @@ class Sources:
 
 
 Source = str | PathLike[str] | Iterable[Mapping[str, object]]
-"""A file or folder, or rows: dictionaries with the fields that a line of JSON would have."""
+"""A file, a folder, or rows: dictionaries with the fields of a JSON line."""
 Format = Literal["auto", "jsonl", "csv", "parquet"]
 Unusable = Literal["reject", "skip"]
-"""Treatment of invalid lines: `reject` stores nothing of the upload, `skip` stores all other lines."""
+"""Treatment of invalid lines: `reject` stores nothing, `skip` stores all other lines."""
 IN_MEMORY = "rows"
-"""Name in messages for rows that do not come from a file."""
+"""Name of rows that do not come from a file, in messages."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of an upload; both figures restart at 0 when an interrupted upload restarts."""
 
     lines: int
-    """0 if a file is sent unchanged."""
+    """Number of sent lines; 0 if a file is sent unchanged."""
     bytes: int
 
 
 class Upload:
-    """Lines to send; each iteration reads them again, so that an interrupted upload can be repeated."""
+    """Lines to send. Each iteration reads them again, so an interrupted upload can be repeated."""
 
     def __init__(
         self,
@@ -142,15 +142,15 @@ class Upload:
         self._tell(sent)
 
     def lines(self, source: Source) -> Iterable[bytes]:
-        """Return the lines; as an iterator, which is never sent twice, if the rows can be read only once."""
+        """Return the lines; if the rows can be read only once, return an iterator, which is never sent twice."""
         return iter(self) if isinstance(source, Iterator) else self
 
     def on(self, request: Request[Any]) -> Request[Any]:
-        """Return `request`, changed so that its problems name this upload's files and lines."""
+        """Return `request` with problems that name this upload's files and lines."""
         return msgspec.structs.replace(request, explain=self._explain)
 
     def count_left_out(self, request: Request[Any]) -> Request[Any]:
-        """Return `request` like `on`, changed so that its answer also counts the lines that were not sent."""
+        """Return `request` like `on`; its answer also counts the lines that were not sent."""
 
         def complete(made: Any) -> Any:
             found = self._sources.complete(msgspec.to_builtins(made))
@@ -164,7 +164,7 @@ class Upload:
             self._progress(Progress(lines=self._sources.sent, bytes=sent))
 
     def _explain(self, failed: Failed) -> Failed:
-        """Replace the upload's line numbers in a problem by those of the files."""
+        """Replace the upload's line numbers in a problem by file names and lines."""
         failed.message = self._sources.translate(failed.message)
         failed.hint = self._sources.translate(failed.hint) if failed.hint else None
         failed.others = tuple(map(self._sources.translate, failed.others))
@@ -200,10 +200,10 @@ def file_of(source: Source, progress: Callable[[Progress], None] | None) -> File
 
 
 def list_pairs(columns: Mapping[str, str] | None, table: Table) -> list[str]:
-    """Return the columns that the user chose as pairs such as "question=Frage", as the API takes them.
+    """Return the columns that the user chose, as pairs such as "question=Frage" for the API.
 
     Raises:
-        Invalid: there is no such field in the table.
+        Invalid: the table has no such field.
     """
     pairs = [f"{field}={column}" for field, column in (columns or {}).items()]
     try:
@@ -220,7 +220,7 @@ def require_file(source: Source, option: str) -> Path:
         Invalid: the source is rows in memory.
     """
     if not isinstance(source, str | PathLike):
-        message = f"`{option}` needs a file, but rows were given"
+        message = f"`{option}` requires a file, but the source is rows in memory"
         raise Invalid("invalid", message, hint=f"omit `{option}`, or give a file")
     return Path(source)
 
@@ -237,5 +237,5 @@ def _encode_line(number: int, row: Mapping[str, object]) -> bytes:
     try:
         return msgspec.json.encode(dict(row)) + b"\n"
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"{IN_MEMORY}, line {number}: cannot be written as JSON ({error})"
+        message = f"{IN_MEMORY}, line {number}: the row cannot be written as JSON ({error})"
         raise Invalid("invalid", message, hint="make each row a dictionary of texts, numbers and lists") from error

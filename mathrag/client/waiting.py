@@ -1,4 +1,4 @@
-"""Follow jobs and experiments until they end, through restarts of the server."""
+"""Follow jobs and experiments until they end, even if the server restarts."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,11 +24,11 @@ EXPERIMENT_POLL_S = 1.0
 RETURN_S = 60.0
 """Longest outage in seconds: the stack restarts a crashed server, and the job continues."""
 NO_STREAM = ("not_found", "not_implemented", "too_many", "internal")
-"""Kinds of errors after which the job is polled: older servers have no stream, and busy ones refuse more."""
+"""Kinds of errors after which the job is polled: older servers have no stream, and busy servers refuse new ones."""
 
 
 class Patience:
-    """Measures how long a server that has answered before has been away."""
+    """Measures how long a server has been unavailable since its last answer."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,42 +39,42 @@ class Patience:
         self._seen = self._clock()
 
     def is_over(self) -> bool:
-        """Tell whether the server has been away for longer than a restart takes."""
+        """Return True if the server has been unavailable for longer than a restart takes."""
         return self._clock() - self._seen > RETURN_S
 
 
 class Follower:
-    """State of following one job, shared by both clients: the job's last state, and whether to stream or poll."""
+    """State of following one job, for both clients: the job's last state, and the choice to stream or poll."""
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         self.job = job
-        # By its id: other jobs may get the same name meanwhile.
+        # Use the id: another job may get the same name in the meantime.
         self.id = job["id"]
         self.last: str | None = None
-        """Id of the last event, after which a new stream begins."""
+        """Id of the last event; a new stream starts after it."""
         self._patience = Patience(clock)
         self._streams = True
         self._cut = False
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job has ended."""
+        """True if the job has ended."""
         return self.job["state"] in jobs.ENDED
 
     @property
     def listens(self) -> bool:
-        """Whether to open the stream next; after an interruption, the job is polled once before."""
+        """True if the next step is to open the stream; after an interruption, the job is first polled once."""
         return self._streams and not self._cut
 
     def record_job(self, job: Job) -> Job:
-        """Record the job as it is now, and return it."""
+        """Record the job's current state, and return it."""
         self._patience.record_answer()
         self.job = job
         self._cut = False
         return job
 
     def record_event(self, event: "httpx2.ServerSentEvent") -> bool:
-        """Record an event, and return whether the job must be fetched to know the change."""
+        """Record an event; return True if the job must be fetched to know the change."""
         self.last = event.id or self.last
         if event.event == "progress":
             self.record_job(self.job | msgspec.json.decode(event.data))
@@ -101,7 +101,7 @@ def follow_job(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Job]:
-    """Yield the job after every change until it has ended; outages of up to `RETURN_S` are waited for."""
+    """Yield the job after every change until it has ended; wait through outages of up to `RETURN_S`."""
     yield from follow(client, client.send(jobs.get(job)), sleep, clock)
 
 
@@ -111,7 +111,7 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Job]:
-    """Follow a job that was fetched already, like `follow_job`."""
+    """Follow a job that was already fetched, like `follow_job`."""
     follower = Follower(job, clock)
     yield follower.job
     while not follower.has_ended:
@@ -173,14 +173,14 @@ def follow_experiment(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Json]:
-    """Yield the experiment after every poll until it has ended; outages of up to `RETURN_S` are waited for."""
+    """Yield the experiment after every poll until it has ended; wait through outages of up to `RETURN_S`."""
     found = client.send(experiments.get(name))
     yield found
     patience = Patience(clock)
     while found["state"] not in experiments.ENDED:
         sleep(EXPERIMENT_POLL_S)
         try:
-            # By its id: a name may get a new meaning.
+            # Use the id: another experiment may get the same name in the meantime.
             found = client.send(experiments.get(found["id"]))
         except Failed as failed:
             if failed.kind != "unreachable" or patience.is_over():
@@ -200,14 +200,14 @@ class Endable(Protocol):
 
     @property
     def ended_at(self) -> str | None:
-        """When it ended; None before."""
+        """Time of the end; None before."""
 
 
 E = TypeVar("E", bound=Endable)
 
 
 class Waiting:
-    """Deadline and pauses of one caller that waits for one job or experiment."""
+    """Deadline and pauses of a caller that waits for one job or experiment."""
 
     def __init__(
         self, name: str, request: Request[Any], timeout_s: float | None, clock: Callable[[], float] = time.monotonic
@@ -221,7 +221,7 @@ class Waiting:
         self._patience = Patience(clock)
 
     def request(self) -> Request[Any]:
-        """Return the request, which takes no longer than the caller's remaining time."""
+        """Return the request, limited to the caller's remaining time."""
         left = self._compute_remaining_s()
         patient = ANSWER_S if left is None else max(FIRST_S, min(ANSWER_S, left))
         return msgspec.structs.replace(self._request, timeout_s=patient)
@@ -243,12 +243,12 @@ class Waiting:
         """Return the seconds until the next poll.
 
         Raises:
-            TimedOut: the caller's time is over.
+            TimedOut: the caller's time limit has passed.
         """
         left = self._compute_remaining_s()
         if left is not None and left <= 0:
             message = f"{self._name} has not ended within {self._timeout_s:g} s"
-            raise TimedOut("timed_out", message, hint="it continues; wait again, or cancel it")
+            raise TimedOut("timed_out", message, hint="it continues to run: wait again, or cancel it")
         pause, self._pause = self._pause, min(LONGEST_S, 1.5 * self._pause)
         return pause if left is None else min(pause, left)
 
@@ -257,7 +257,7 @@ class Waiting:
 
 
 def wait_for_end(client: "Connection", waiting: Waiting, answer: type[E]) -> E:
-    """Poll until the answer has ended, and return it.
+    """Poll until the job or experiment has ended, and return it.
 
     Raises:
         TimedOut: it has not ended in time.
@@ -275,7 +275,7 @@ def wait_for_end(client: "Connection", waiting: Waiting, answer: type[E]) -> E:
 
 
 async def await_end(client: "AsyncConnection", waiting: Waiting, answer: type[E]) -> E:
-    """Do the same with the asynchronous client."""
+    """Do the same as `wait_for_end` with the asynchronous client."""
     while True:
         try:
             found = await client.read(waiting.request(), answer, retries=0)

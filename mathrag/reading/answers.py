@@ -1,4 +1,4 @@
-"""Files of another system's answers: JSON lines, tables, and the logs of other programs."""
+"""Read another system's answers from JSON lines, tables, and the logs of other programs."""
 
 import json
 import math
@@ -22,16 +22,16 @@ from mathrag.reasoning import remove_reasoning
 
 
 class ColumnMapping(NamedTuple):
-    """Tells which column holds which field of a line."""
+    """Columns of the fields of a line."""
 
     columns: Columns
     first_repeat: int = 0
 
     @property
     def names(self) -> ColumnNames:
-        """Return how the cells of a table are read; an empty one is null."""
+        """Return the columns and their types for a table; an empty cell is null."""
         known = frozenset(name for names in IMPORTED.values() for name in names)
-        # A `context` may be a text, and is read only if it is a list.
+        # A `context` may be a text; it is read only if it is a list.
         return ColumnNames(self.columns, known, frozenset(SHOWN), empty=None, texts=frozenset(("context",)))
 
 
@@ -39,21 +39,21 @@ def make_mapping(pairs: Sequence[str], first_repeat: int = 0) -> ColumnMapping:
     """Make a mapping from pairs such as "answer=prediction".
 
     Raises:
-        Invalid: it is no pair, or nothing is called so; the message names it.
+        Invalid: a text is not a pair, or it names an unknown field; the message names it.
     """
     return ColumnMapping(Columns(IMPORTED, pairs), first_repeat)
 
 
-# Read logs of other programs as lines of answers: inspect_ai, lm-evaluation-harness, FlashRAG, OpenAI's batches, ragas
+# Logs of other programs as lines of answers: inspect_ai, lm-evaluation-harness, FlashRAG, OpenAI's batches, ragas
 # and DeepEval.
 #
-# A line has the parts of `COLUMNS`: what names the item, the text, what the program itself took for the
-# answer, its score, or the error of a sample that failed.
+# A line has the fields of `COLUMNS`: the item's names, the text, the answer that the program extracted, its score, or
+# the error of a failed sample.
 
 SCORES = ("exact_match", "em", "acc", "exact", "accuracy", "math_verify")
-"""Metrics that say whether an answer is right, in the order of preference; others, such as F1, are not."""
+"""Metrics that decide whether an answer is right, in the order of preference; others, such as F1, do not."""
 Answers = Callable[[Fields], list[Fields]]
-"""The answers of one sample; there are several if a model was asked several times."""
+"""Function that reads the answers of one sample; several if the model was asked several times."""
 
 
 class Layout(StrEnum):
@@ -72,22 +72,22 @@ class LogLimits(NamedTuple):
 
     line: int = lines.MAX_LINE_BYTES
     value: int = 1 << 28
-    """Of a log that is a single JSON value, which is held in memory."""
+    """Size of a log that is a single JSON value, which is kept in memory."""
     sample: int = 1 << 24
-    """Of one sample of an archive: a packed one of 47 KB could take more than a GB."""
+    """Size of one sample of an archive: a packed sample of 47 KB can have more than 1 GB."""
     unpacked: int = 1 << 34
-    """Of all samples of an archive: one of inspect_ai has 20 to 250 KB with its events."""
+    """Size of all samples of an archive: a sample of inspect_ai has 20 to 250 KB with its events."""
 
 
 LIMITS = LogLimits()
-"""Limits of a process that reads nothing else."""
+"""Limits of a process that only reads the log."""
 
 
 def read_log(file: IO[bytes], source: str, layout: Layout, limits: LogLimits = LIMITS) -> Iterator[Row]:
     """Yield every answer of the log as the fields of a line, numbered by its sample, from 1.
 
     Raises:
-        InvalidLine: it is cut off, unpacks to more than is allowed, or is no such log.
+        InvalidLine: the log is truncated, unpacks to more than the limits, or has another layout.
     """
     iterate, read_sample = _open_layout(layout)
     for number, sample in enumerate(iterate(file, source, limits), start=1):
@@ -103,7 +103,7 @@ def read_log(file: IO[bytes], source: str, layout: Layout, limits: LogLimits = L
 
 
 def _open_layout(layout: Layout) -> tuple[Callable[[IO[bytes], str, LogLimits], Iterator[Any]], Answers]:
-    """Return what iterates over the samples of a log, and what reads the answers of one sample."""
+    """Return the function that yields the samples of a log, and the one that reads the answers of a sample."""
     match layout:
         case Layout.INSPECT:
             return _inspect_samples, _read_inspect
@@ -115,7 +115,7 @@ def _open_layout(layout: Layout) -> tuple[Callable[[IO[bytes], str, LogLimits], 
             return _read_json_lines, _read_openai_batch
         case Layout.RAGAS:
             return _ragas_samples, _read_ragas
-        case Layout.DEEPEVAL:  # the cases of a test run, or of a dataset that was saved as JSON
+        case Layout.DEEPEVAL:  # cases of a test run, or of a dataset saved as JSON
             return partial(_read_array, field="testCases"), _read_deepeval
 
 
@@ -128,15 +128,15 @@ def _parse_sample(sample: Any) -> Fields:
         except ValueError as error:
             raise Defect(f"is truncated or not JSON ({error}); copy the log again") from error
     if not isinstance(sample, dict):
-        raise Defect(f"holds {lines.name(sample)} instead of a sample; export the log again")
+        raise Defect(f"contains {lines.name(sample)} instead of a sample; export the log again")
     return sample
 
 
 def _decode(content: bytes) -> Any:
-    """Parse JSON with NaN, which Python writes into logs as a score that is not read.
+    """Parse JSON that may contain NaN: Python writes NaN into logs, as scores that are not read.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the content is not JSON.
     """
     try:
         return msgspec.json.decode(content)
@@ -184,7 +184,7 @@ def _read_single_value(file: IO[bytes], source: str, most: int) -> Any:
 
 
 def _ragas_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
-    """Yield the rows of a result or a dataset: of JSON lines, or as pandas writes them, of a list or of columns."""
+    """Yield the rows of a result or a dataset: JSON lines, or a list or columns in the form of pandas."""
     if _is_json_lines(file):
         yield from _read_json_lines(file, source, limits)
         return
@@ -196,7 +196,7 @@ def _ragas_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[
 
 
 def _is_json_lines(file: IO[bytes]) -> bool:
-    """Tell whether the first line is an object by itself, but not one of columns."""
+    """Return True if the first line is a complete object, but not one of columns."""
     first = file.readline(lines.MAX_LINE_BYTES)
     more = file.read(1)
     file.seek(0)
@@ -216,14 +216,14 @@ def _require_list(value: Any, field: str | None, source: str) -> list[Any]:
 
 
 def _read_inspect(sample: Fields) -> list[Fields]:
-    """Read a sample of inspect_ai, which numbers samples from 1 where the dataset has no ids."""
+    """Read a sample of inspect_ai, which numbers samples from 1 if the dataset has no ids."""
     output = sample.get("output") or {}
     found: Fields = {"id": sample["id"], "question": _read_question(sample.get("input"))}
     if isinstance(sample["id"], int) and sample["id"] > 0:
         found["index"] = sample["id"] - 1
     found["repeat"] = sample.get("epoch", 1) - 1
     if not output.get("choices"):
-        return [_drop_nulls({**found, "error": sample.get("error") or "its model gave none"})]
+        return [_drop_nulls({**found, "error": sample.get("error") or "its model gave no answer"})]
     text = _join_parts(output["choices"][0]["message"].get("content"))
     usage = output.get("usage") or {}
     found |= {
@@ -234,14 +234,14 @@ def _read_inspect(sample: Fields) -> list[Fields]:
 
 
 def _read_question(asked: Any) -> str | None:
-    """Return the text that was asked: inspect_ai has a text, or the messages of a chat."""
+    """Return the question: inspect_ai has a text, or the messages of a chat."""
     if isinstance(asked, list):
         asked = next((each.get("content") for each in reversed(asked) if each.get("role") == "user"), None)
     return _join_parts(asked) or None
 
 
 def _join_parts(content: Any) -> str:
-    """Return the text of a message, which may be a list of parts; reasoning and calls of tools are no text."""
+    """Return the text of a message, which may be a list of parts, without reasoning and tool calls."""
     if isinstance(content, list):
         return "".join(each["text"] for each in content if each.get("type") in ("text", "output_text"))
     return content or ""
@@ -250,7 +250,7 @@ def _join_parts(content: Any) -> str:
 def _read_inspect_score(scores: Fields, text: str) -> Fields:
     """Read the first scorer that gave a score: "C" is correct, "I" incorrect, "N" no answer, "P" partly correct.
 
-    What it took for the answer is the whole text for some scorers, and then says nothing.
+    Some scorers store the whole text as the answer; such an answer is ignored.
     """
     values = {"C": 1.0, "I": 0.0, "N": 0.0, True: 1.0, False: 0.0}
     for score in scores.values():
@@ -263,10 +263,10 @@ def _read_inspect_score(scores: Fields, text: str) -> Fields:
 
 
 def _take_extract(answer: Any, text: str | None) -> str | None:
-    """Return what another program took for the answer, if it is a part of the text behind the reasoning.
+    """Return the answer that another program extracted, if it is a part of the text after the reasoning.
 
-    Otherwise our own rules find the answer in the text: some scorers give all of it back, in small letters, or a number
-    out of a thought that was cut off.
+    Otherwise the grader's rules find the answer in the text: some scorers return the whole text, the text in lower
+    case, or a number from a truncated thought.
     """
     kept = remove_reasoning(text or "")
     if not isinstance(answer, str) or not _letters(answer) or _letters(answer) == _letters(kept):
@@ -280,7 +280,7 @@ def _letters(text: str) -> str:
 
 
 def _read_flashrag(sample: Fields) -> list[Fields]:
-    """Read a line of FlashRAG; it has `raw_pred` if a function of the user has made `pred` of it."""
+    """Read a line of FlashRAG; it has `raw_pred` if a function of the user derived `pred` from it."""
     output = sample["output"]
     if "pred" not in output:
         raise Defect("has no `output.pred`; export the log again after the generator has answered")
@@ -297,9 +297,9 @@ def _read_score(metrics: Fields) -> float | None:
 
 
 class _LmEval:
-    """Reads lm-evaluation-harness, which writes a line of each document for every filter: only the first filter's.
+    """Reads lines of lm-evaluation-harness, which writes one line per document and filter, and uses the first filter.
 
-    Logs of before the field `filter` repeat the line itself.
+    Older logs have no field `filter` and repeat the line itself.
     """
 
     def __init__(self) -> None:
@@ -322,7 +322,7 @@ class _LmEval:
         self._filter = chosen if self._filter is None else self._filter
         if chosen != self._filter:
             return []
-        # What names the item: id and question as far as the document has them, and its place in the task.
+        # The item's names: its id and question, if the document has them, and its position in the task.
         document = sample.get("doc")
         document = document if isinstance(document, dict) else {}
         id_ = next((document[name] for name in columns.IDS if isinstance(document.get(name), str | int)), None)
@@ -337,19 +337,19 @@ class _LmEval:
 
 
 def _read_filtered(sample: Fields, texts: list[str | None]) -> list[str | None]:
-    """Return what the filter took for the answer to each draw; it gives "[invalid]" where it found none."""
+    """Return the answers that the filter found for each draw; it writes "[invalid]" if it found none."""
     filtered = sample.get("filtered_resps") or []
     if len(filtered) == 1 and isinstance(filtered[0], list):
         filtered = filtered[0]
     if len(filtered) != len(texts):
-        return [None] * len(texts)  # such as the majority of all draws
+        return [None] * len(texts)  # for example, the majority of all draws
     return [_take_extract(answer, text) for text, answer in zip(texts, filtered, strict=True)]
 
 
 def _read_openai_batch(sample: Fields) -> list[Fields]:
-    """Read a line of the output, or of the error file, of OpenAI's Batch API: chat completions, responses, completions.
+    """Read a line of the output or the error file of OpenAI's Batch API: chat completions, responses, completions.
 
-    A refusal is an answer, and wrong; a request that failed has none.
+    A refusal is a wrong answer; a failed request has no answer.
     """
     response = sample.get("response") or {}
     body = response.get("body") or {}
@@ -377,7 +377,7 @@ def _read_openai_batch(sample: Fields) -> list[Fields]:
 
 
 def _read_ragas(sample: Fields) -> list[Fields]:
-    """Read a row of ragas; older releases call question and reply `question` and `answer`."""
+    """Read a row of ragas; older releases name the question and the reply `question` and `answer`."""
     question, text = sample.get("user_input", sample.get("question")), sample.get("response", sample.get("answer"))
     return [_drop_nulls({
         "question": _read_question(question), "text": text or "", "score": _read_score(sample),
@@ -386,7 +386,7 @@ def _read_ragas(sample: Fields) -> list[Fields]:
 
 
 def _read_deepeval(sample: Fields) -> list[Fields]:
-    """Read a case of DeepEval, which passes if all its metrics do: a test run writes `actualOutput`, a dataset
+    """Read a case of DeepEval, which passes if all its metrics pass. A test run writes `actualOutput`, a dataset
     `actual_output`."""
     text = sample.get("actualOutput", sample.get("actual_output"))
     success = sample.get("success")
@@ -401,7 +401,7 @@ def _drop_nulls(found: Fields) -> Fields:
     return {name: value for name, value in found.items() if value is not None}
 
 
-# Read a file of another system's answers: JSON lines, CSV, or the log of a program.
+# Files of another system's answers: JSON lines, CSV, or the log of a program.
 
 
 def read_answers(
@@ -415,8 +415,8 @@ def read_answers(
     """Yield the answers as lines; a file named .csv or .tsv is CSV unless `format` says otherwise.
 
     Raises:
-        Invalid: a log has no format or delimiter to choose, or a log of inspect_ai is read without its layout.
-        InvalidLine: later on, where the file cannot be read.
+        Invalid: a format or delimiter is given for a log, or a log of inspect_ai is read without its layout.
+        InvalidLine: during iteration, at a line that cannot be read.
     """
     with path.open("rb") as file:
         if layout is not None:
@@ -431,8 +431,8 @@ def read_answers(
 
 
 def check_options(layout: Layout, format: Format, delimiter: str | None, reader: str | None = None) -> None:  # noqa: A002
-    """Refuse options that would be ignored, because a log has a format of its own."""
+    """Reject options that a log ignores, because its layout defines the format."""
     given = {"format": format is not Format.AUTO, "delimiter": delimiter is not None, "reader": reader is not None}
     if names := [name for name, is_given in given.items() if is_given]:
         what = f"`layout` is {layout.value}, so `{names[0]}` would be ignored"
-        raise Invalid(what, hint="leave one of the two out")
+        raise Invalid(what, hint="remove one of the two")

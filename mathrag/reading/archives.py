@@ -1,4 +1,4 @@
-"""Read the files of a ZIP archive one after another, also with Zstandard compression, as inspect_ai writes it."""
+"""Read the files of a ZIP archive one after another, also with Zstandard compression, which inspect_ai uses."""
 
 import re
 import sys
@@ -24,11 +24,11 @@ DAMAGES = (zipfile.BadZipFile, zlib.error, ZstdError, EOFError, NotImplementedEr
 
 
 def contents(file: IO[bytes], source: str, wanted: re.Pattern[str], most_of_a_file: int, most: int) -> Iterator[bytes]:
-    """Yield the content of the files whose whole names match `wanted`. Each of them is held in memory, so one has at
-    most `most_of_a_file` bytes, and all together have at most `most`.
+    """Yield the content of the files whose whole names match `wanted`. Each file is kept in memory, so it may have at
+    most `most_of_a_file` bytes; all files together may have at most `most`.
 
     Raises:
-        InvalidLine: it is cut off or damaged, or unpacks to too much.
+        InvalidLine: the archive is truncated or damaged, or unpacks to more than the limits.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -41,7 +41,7 @@ def contents(file: IO[bytes], source: str, wanted: re.Pattern[str], most_of_a_fi
                     raise InvalidLine(source, 1, message)
             for each in members:
                 with archive.open(each) as member:
-                    # Never more than the archive says: a file that holds more fails by its checksum.
+                    # A file never unpacks to more than the size in the archive: a larger one fails its checksum.
                     yield member.read(each.file_size)
     except DAMAGES as error:
         raise InvalidLine(source, 1, f"is truncated or damaged ({error}); copy the file again") from error

@@ -1,4 +1,4 @@
-"""Columns of uploads: the names that are read, the field that each fills, and the columns that an uploader chose."""
+"""Columns of uploads: their known names, the fields that they fill, and the columns that the user chose."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from mathrag.errors import Invalid
 from mathrag.messages import make_hint
 from mathrag.reading.lines import MOST_COLUMNS, SHAPES, Defect, Fields, TwoColumns
 
-# The names of columns, by the field that they fill. Letter case, blanks, `_` and `-` make no difference.
+# Names of columns, by the field that they fill. Letter case, blanks, `_` and `-` are ignored.
 
 IDS = ("custom_id", "_id", "id", "unique_id", "doc_id", "qid")
 QUESTION_IDS = ("custom_id", "id", "unique_id", "_id", "qid")
@@ -29,7 +29,7 @@ REFERENCES = (
     *("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths"),
     *("reference_answer", "expected_output"),
 )
-"""Columns that can only hold expected answers: those of FlashRAG, AutoRAG, ragas, older ragas and DeepEval."""
+"""Columns that can only contain expected answers: those of FlashRAG, AutoRAG, ragas, older ragas and DeepEval."""
 ANSWERS = (
     *("answer", "gold", "expected_answer", "gt", "golden", "answerKey", "gold_answer"),
     *("target", "expected", "correct_answer"),
@@ -41,13 +41,13 @@ RUBRIC = ("rubric",)
 NUGGETS = ("nuggets",)
 """Column with short statements, each of which a complete answer contains."""
 RETRIEVED = ("contexts", "retrieved_contexts")
-"""Columns with what a system retrieved: an `answer` beside them may be that system's."""
+"""Columns with retrieved passages: in a file with one of them, an `answer` may be that system's answer."""
 SHOWN = (*RETRIEVED, "retrieval_context", "context")
-"""Columns with the texts that another system's prompt had: DeepEval has `retrieval_context`."""
+"""Columns with the passages in another system's prompt: DeepEval has `retrieval_context`."""
 GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids", "gold_ids")
 """Columns with relevant documents: AutoRAG has `retrieval_gt`, ragas `reference_context_ids`, BRIGHT `gold_ids`."""
 EXCLUDED = "excluded_ids"
-"""Column of BRIGHT with documents that must not be found for one item, which searches cannot leave out."""
+"""Column of BRIGHT with documents that must not be found for one item; searches cannot exclude them."""
 SUBJECTS = ("subject", "type", "topic")
 LEVEL = ("level",)
 METAS = ("meta", "metadata")
@@ -57,7 +57,7 @@ RELATION = ("relation",)
 MESSAGES = ("messages",)
 
 Table = Mapping[str, tuple[str, ...]]
-"""The columns that are read, by the field that they fill; a field has the name of one of its columns."""
+"""Known columns by the field that they fill; a field has the name of one of its columns."""
 ITEMS: Table = {
     "id": QUESTION_IDS, "question": QUESTIONS, "text": ("text",), "messages": MESSAGES,
     "gold": (*REFERENCES, *ANSWERS, *SOLUTION), "gold_documents": GOLD_DOCUMENTS, "choices": CHOICES,
@@ -72,7 +72,7 @@ UPLOADED: Table = {
     field: tuple(dict.fromkeys((*ITEMS.get(field, ()), *DOCUMENTS.get(field, ()))))
     for field in (*ITEMS, *DOCUMENTS)
 }  # fmt: skip
-"""Of items and of documents."""
+"""Table of items and documents."""
 IMPORTED: Table = {
     "id": ("custom_id", "id"),
     "index": ("index",),
@@ -87,56 +87,58 @@ IMPORTED: Table = {
     "prompt_tokens": ("prompt_tokens",),
     "completion_tokens": ("completion_tokens",),
 }
-"""Of another system's answers; some columns are those of ragas and DeepEval."""
+"""Table of another system's answers; some columns are those of ragas and DeepEval."""
 
 _SEPARATORS = re.compile(r"[\s_-]+")
 LONGEST_LIST = 200
-"""Characters of the list of columns that a message quotes."""
+"""Largest number of characters of a list of columns in a message."""
 LONGEST_KEPT = 100
-"""Characters of a name that is kept in a cache: an upload may have a thousand names of a megabyte each."""
+"""Largest number of characters of a cached name: an upload may have a thousand names of a megabyte each."""
 T = TypeVar("T")
 
 
 def fold(name: str) -> str:
-    """Return the name without what makes no difference: "Expected answer" and `expected_answer` are one."""
+    """Return the name in its comparable form: "Expected answer" and `expected_answer` are the same column."""
     return _SEPARATORS.sub("", name).casefold()
 
 
 class _Plan(NamedTuple):
-    """How the columns of lines of one shape are renamed."""
+    """New names of the columns, for all lines with the same columns."""
 
     names: dict[str, str | None]
-    """Name by column; None leaves the column out."""
+    """Name by column; None omits the column."""
     missing: tuple[str, str] | None
-    """Field and column that the uploader chose and that the line lacks."""
+    """Field and column that the user chose and that the line lacks."""
     changes: bool
-    """Whether any column has another name or is left out."""
+    """A column has another name or is omitted."""
 
 
 class Columns:
-    """Finds the field that each column fills: by a known name, or as the uploader has chosen."""
+    """Finds the field that each column fills: by its known name, or by the user's choice."""
 
     def __init__(self, table: Table, pairs: Sequence[str] = ()) -> None:
-        """Read the uploader's choices from pairs such as "question=Frage".
+        """Read the user's choices from pairs such as "question=Frage".
 
         Raises:
-            Invalid: it is no pair, or there is no such field; the message names it.
+            Invalid: a text is not a pair, or it names an unknown field; the message names it.
         """
         self.fields = tuple(table)
         self.pairs = tuple(pairs)
         self._known = {name: field for field, names in table.items() for name in names}
         self._folded = {fold(name): name for name in reversed(self._known)}
         self.chosen = dict[str, str]()
-        """Columns that the uploader has chosen, by field."""
+        """Columns that the user chose, by field."""
         for pair in pairs:
             what, equals, column = pair.partition("=")
             if not equals or not column:
-                raise Invalid(f"`column`: {pair!r} is not a pair", hint="write FIELD=COLUMN, such as question=Frage")
+                raise Invalid(
+                    f"`column`: {pair!r} is not of the form FIELD=COLUMN", hint="write for example question=Frage"
+                )
             name = self._find_known(what)
             field = what if what in table else self._known.get(name or "")
             if field is None:
                 hint = make_hint(what, table, f"write one of {', '.join(table)}")
-                raise Invalid(f"`column`: there is no field {what!r}", hint=hint)
+                raise Invalid(f"`column`: unknown field {what!r}", hint=hint)
             if field in self.chosen:
                 raise Invalid(f"`column`: {field!r} is given twice", hint="name one column for it")
             self.chosen[field] = column
@@ -149,7 +151,7 @@ class Columns:
         return column if column in self._known else self._folded.get(fold(column))
 
     def find(self, column: str) -> str | None:
-        """Return the known name of the column; None if it is not read."""
+        """Return the known name of the column; None if the column is ignored."""
         return self._found(column) if len(column) <= LONGEST_KEPT else self._find(column)
 
     def _find(self, column: str) -> str | None:
@@ -159,21 +161,21 @@ class Columns:
         return None if name is None or self._known[name] in self.chosen else name
 
     def knows(self, column: str) -> bool:
-        """Tell whether the column has a known name, although it may not be read because another was chosen."""
+        """Return True if the column has a known name, even if it is ignored because the user chose another column."""
         return self.find(column) is not None or self._find_known(column) is not None
 
     def read(self, line: Fields, make: Callable[[Fields], T]) -> T:
-        """Return what `make` makes of the line with known names.
+        """Return the result of `make` for the line with known names.
 
         Raises:
-            Defect: two columns fill the same field, a chosen one is missing, or `make` finds a defect; the message
-                names the columns as the line does.
+            Defect: two columns fill the same field, a chosen column is missing, or `make` finds a defect; the message
+                uses the line's names of the columns.
         """
         plan = self._plan(tuple(line))
         if plan.missing is not None:
             field, column = plan.missing
             listed = ", ".join(line)[:LONGEST_LIST]
-            raise Defect(f"has no column `{column}`, which should hold `{field}`; it has {listed or 'none'}")
+            raise Defect(f"has no column `{column}` for the field `{field}`; its columns: {listed or 'none'}")
         if not plan.changes:
             return make(line)
         columns = dict[str, str]()

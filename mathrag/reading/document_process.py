@@ -1,4 +1,4 @@
-"""Read the text of one PDF, Word or HTML file in a process of its own (`row_process`), by pages or sections.
+"""Read the text of one PDF, Word or HTML file in a separate process (`row_process`), by pages or sections.
 
 A row is `{"page": 12, "text": ...}` or `{"level": 2, "heading": "Linux", "text": ...}`.
 """
@@ -26,7 +26,7 @@ MAX_MARKUP_BYTES = 64 << 20
 MAX_TEXT_CHARS = 16 << 20
 MAX_PAGES = 10_000
 PACKAGES = {".pdf": "pypdfium2", ".docx": "mammoth", ".html": None, ".htm": None, ".xhtml": None}
-"""The package of the extra `documents` that reads files of a suffix; None if the standard library reads them."""
+"""Packages of the extra `documents` by the suffix of the files; None if the standard library reads them."""
 
 Parts = Iterator[dict[str, Any]]
 
@@ -40,8 +40,8 @@ def read_parts(file: IO[bytes], suffix: str) -> Iterator[bytes]:
     """Yield the parts of a file as JSON objects.
 
     Raises:
-        InvalidLine: the file is damaged, encrypted, or has images of text only.
-        TooLarge: it is larger than a limit.
+        InvalidLine: the file is damaged, encrypted, or only has images of text.
+        TooLarge: the file is larger than a limit.
     """
     if file.seek(0, os.SEEK_END) > MAX_FILE_BYTES:
         raise TooLarge(f"is longer than {MAX_FILE_BYTES} bytes")
@@ -59,10 +59,10 @@ def read_parts(file: IO[bytes], suffix: str) -> Iterator[bytes]:
 
 
 def require_short(chars: int) -> None:
-    """Refuse a file with so many characters of text.
+    """Check the number of characters of text.
 
     Raises:
-        TooLarge: these are more than the limit.
+        TooLarge: the file has more than `MAX_TEXT_CHARS`.
     """
     if chars > MAX_TEXT_CHARS:
         raise TooLarge(f"has more than {MAX_TEXT_CHARS} characters of text")
@@ -73,7 +73,7 @@ def require_short(chars: int) -> None:
 PASSWORD_NEEDED = 4
 """FPDF_ERR_PASSWORD"""
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\ufffe\uffff\ud800-\udfff]")
-"""Also U+0002, by which PDFium joins the parts of a word that was hyphenated at the end of a line."""
+"""Removed characters, including U+0002: PDFium joins the parts of a word with it that was hyphenated at a line end."""
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
 
 
@@ -91,12 +91,12 @@ def read_pdf(file: IO[bytes]) -> Parts:
         chars += len(found)
         require_short(chars)
         pages.append(_INVISIBLE.sub("", found).translate(_LIGATURES).strip().split("\n"))
-        if not chars and not has_images:  # a page of text and a thousand lines is not searched for images
+        if not chars and not has_images:  # pages with text are not searched for images, which is slow
             has_images = any(True for _ in page.get_objects(filter=[FPDF_PAGEOBJ_IMAGE], max_depth=3))
-        page.close()  # and its text, or all pages would stay in memory
+        page.close()  # frees the text too; otherwise all pages stay in memory
     if has_images and not chars:
         advice = "recognise the text first (OCR), for instance with `ocrmypdf OLD.pdf NEW.pdf`"
-        raise InvalidLine("", 0, f"has images of pages without text; {advice}")
+        raise InvalidLine("", 0, f"contains page images without text; {advice}")
     drop_running_lines(pages)
     yield from ({"page": number, "text": "\n".join(lines)} for number, lines in enumerate(pages, start=1))
 
@@ -109,16 +109,16 @@ def _open_pdf(file: IO[bytes]) -> Any:
     except pypdfium2.PdfiumError as error:
         if error.err_code == PASSWORD_NEEDED:
             raise InvalidLine("", 0, "is encrypted; save it without a password") from error
-        raise InvalidLine("", 0, f"is damaged, or no PDF file ({error}); download or write it again") from error
+        raise InvalidLine("", 0, f"is damaged or not a PDF file ({error}); download or export it again") from error
     if len(pdf) > MAX_PAGES:
         raise TooLarge(f"has {len(pdf)} pages, more than {MAX_PAGES}")
     return pdf
 
 
 def drop_running_lines(pages: list[list[str]]) -> None:
-    """Remove, in place, page numbers and the headers and footers that are the same on a third of at least six pages.
+    """Remove, in place, page numbers and the headers and footers that are equal on a third of at least six pages.
 
-    A header that differs between pages by more than the page's number stays, since it may be content.
+    A header that differs between pages by more than the page number is kept, because it may be content.
     """
     for edge in (0, -1, 0, -1):
         marks = [_mark(lines[edge].strip(), number) if lines else "" for number, lines in enumerate(pages)]
@@ -129,14 +129,14 @@ def drop_running_lines(pages: list[list[str]]) -> None:
 
 
 def _mark(line: str, number: int) -> str:
-    """Return the line, or, if it is a number, its distance from the number of the page."""
+    """Return the line; if it is a number, return its distance from the page number."""
     return f"page {int(line) - number}" if re.fullmatch(r"[0-9]{1,6}", line) else line
 
 
 # Word
 
 OLD_WORD = b"\xd0\xcf\x11\xe0"
-"""The beginning of the files of old versions of Word, and of encrypted ones."""
+"""First bytes of encrypted files, and of files of old versions of Word."""
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
@@ -145,13 +145,15 @@ def read_docx(file: IO[bytes]) -> Parts:
     import mammoth
 
     if file.read(len(OLD_WORD)) == OLD_WORD:
-        raise InvalidLine("", 0, "is encrypted, or of an old version of Word; save it as .docx without a password")
+        raise InvalidLine(
+            "", 0, "is encrypted, or written by an old version of Word; save it as .docx without a password"
+        )
     try:
         archive = zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
-        raise InvalidLine("", 0, "is damaged, or no .docx file; download or write it again") from error
+        raise InvalidLine("", 0, "is damaged or not a .docx file; download or save it again") from error
     parts = [each for each in archive.infolist() if each.filename.endswith((".xml", ".rels"))]
-    if sum(each.file_size for each in parts) > MAX_MARKUP_BYTES:  # `zipfile` unpacks no more than this size
+    if sum(each.file_size for each in parts) > MAX_MARKUP_BYTES:  # `zipfile` never unpacks more than these sizes
         raise TooLarge(f"unpacks to more than {MAX_MARKUP_BYTES} bytes of XML")
     without_images = io.BytesIO()
     with zipfile.ZipFile(without_images, "w") as copy:
@@ -162,7 +164,7 @@ def read_docx(file: IO[bytes]) -> Parts:
 
 
 def replace_formulas(part: bytes) -> bytes:
-    """Replace the formulas of a part of a Word file, which mammoth leaves out, by runs of text with their TeX."""
+    """Replace the formulas in a part of a Word file, which mammoth omits, by text runs with their TeX."""
     if b":oMath" not in part:
         return part
     root = ET.fromstring(part)  # noqa: S314 - expat resolves nothing external, and this process is limited

@@ -1,4 +1,4 @@
-"""Read files and folders that hold graphs as rows, one at a time: plain lines, and the folders of OpenKE and TLogic."""
+"""Read graphs as rows, one at a time, from plain lines and from the folders of OpenKE and TLogic."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -17,12 +17,12 @@ FACT = ("subject", "relation", "object", "time")
 PHRASE = ("relation", "phrase", "inverse")
 TEMPLATE = ("relation", "object_question", "subject_question")
 WHAT = "subject, relation, object and optionally time, separated by tabs"
-PHRASES = "write relation, phrase and optionally that of its inverse, separated by tabs"
+PHRASES = "write relation, phrase and optionally the phrase of its inverse, separated by tabs"
 TEMPLATES = "write relation, question for the object and question for the subject, separated by tabs"
 HEADERS = ({"subject", "head", "s", "h"}, {"relation", "predicate", "r", "p"}, {"object", "tail", "o", "t"})
-"""Names that a header gives to the columns."""
+"""Column names by which a header line is recognised."""
 
-# Read files and folders of facts.
+# Files and folders of facts.
 
 LAYOUTS = (
     "a file of tab-separated lines (subject, relation, object and optionally time)",
@@ -30,22 +30,22 @@ LAYOUTS = (
     "an OpenKE folder (entity2id.txt, relation2id.txt, {split}2id.txt)",
     "a TLogic folder (entity2id.json, relation2id.json, ts2id.json, {split}.txt)",
 )
-"""The known layouts; each file may be compressed with gzip."""
+"""Known layouts; each file may be compressed with gzip."""
 OPENKE = ("entity2id.txt", "relation2id.txt")
 TLOGIC = ("entity2id.json", "relation2id.json")
 SPLITS = ("train", "valid", "test")
 
 
 def fact_lines(path: Path, splits: Sequence[str] = ("train",)) -> Iterator[Row]:
-    """Yield the facts of a file, or of these splits of a folder one after another.
+    """Yield the facts of a file, or of these splits of a folder, one split after another.
 
     Raises:
-        NotFound: no such path.
-        Invalid: an unknown layout or split; the message lists the known ones.
-        InvalidLine: later on, where a file is no text, is damaged, or does not fit the others.
+        NotFound: the path does not exist.
+        Invalid: the layout or split is unknown; the message lists the known ones.
+        InvalidLine: during iteration, if a file is not text, is damaged, or does not match the other files.
     """
     if not path.exists():
-        raise NotFound(f"there is no file or folder {str(path)!r}", hint="correct the path")
+        raise NotFound(f"the file or folder {str(path)!r} does not exist", hint="correct the path")
     if path.is_file():
         return _read_plain_file(path)
     if _find_file(path, OPENKE[0]):
@@ -56,11 +56,11 @@ def fact_lines(path: Path, splits: Sequence[str] = ("train",)) -> Iterator[Row]:
 
 
 def phrase_lines(path: Path) -> Iterator[Row]:
-    """Yield the phrases of a file: relation, phrase and optionally that of its inverse.
+    """Yield the phrases of a file: relation, phrase and optionally the phrase of its inverse.
 
     Raises:
-        NotFound: no such file.
-        InvalidLine: later on, where it is no text.
+        NotFound: the file does not exist.
+        InvalidLine: during iteration, if the file is not text.
     """
     return _read_lines(path, PHRASE, 2, PHRASES)
 
@@ -69,22 +69,22 @@ def template_lines(path: Path) -> Iterator[Row]:
     """Yield the templates of a file: relation, question for its object and question for its subject.
 
     Raises:
-        NotFound: no such file.
-        InvalidLine: later on, where it is no text.
+        NotFound: the file does not exist.
+        InvalidLine: during iteration, if the file is not text.
     """
     return _read_lines(path, TEMPLATE, len(TEMPLATE), TEMPLATES)
 
 
 def _read_lines(path: Path, names: tuple[str, ...], least: int, advice: str) -> Iterator[Row]:
     if not path.is_file():
-        raise NotFound(f"there is no file {str(path)!r}", hint="correct the path")
+        raise NotFound(f"the file {str(path)!r} does not exist", hint="correct the path")
     with path.open("rb") as file:
         for number, text in rows.decode_lines(rows.open_unpacked(file, path.name), path.name):
             yield path.name, number, _split_columns(text, names, least, advice)
 
 
 def _find_file(folder: Path, name: str) -> Path | None:
-    """Return the file of this name, compressed or not; None if there is neither."""
+    """Return the file of this name, compressed or not; None if neither exists."""
     return next((each for each in (folder / name, folder / f"{name}.gz") if each.is_file()), None)
 
 
@@ -95,10 +95,10 @@ def _split_files(folder: Path, splits: Sequence[str], endings: Sequence[str]) ->
         if file := next(filter(None, (_find_file(folder, f"{split}{ending}") for ending in endings)), None):
             found[split] = file
     if not found:
-        raise Invalid(f"{folder.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
+        raise Invalid(f"the folder {folder.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
     if missing := [split for split in splits if split not in found]:
         hint = f"it has {', '.join(found)}: --split {next(iter(found))}"
-        raise Invalid(f"{folder.name!r} has no split {missing[0]!r}", hint=hint)
+        raise Invalid(f"the folder {folder.name!r} has no split {missing[0]!r}", hint=hint)
     return [found[split] for split in splits]
 
 
@@ -108,7 +108,7 @@ def _read_plain_file(path: Path) -> Iterator[Row]:
 
 
 def _read_tlogic(folder: Path, files: Sequence[Path]) -> Iterator[Row]:
-    """Yield names and times as they are, after checking that the maps have them; the map of times is optional."""
+    """Yield names and times after checking that the maps have them; the map of times is optional."""
     entities, relations = (read_json_names(_require_file(folder, name)) for name in TLOGIC)
     maps = {"subject": entities, "relation": relations, "object": entities}
     if times := _find_file(folder, "ts2id.json"):
@@ -117,7 +117,7 @@ def _read_tlogic(folder: Path, files: Sequence[Path]) -> Iterator[Row]:
         cells = content if isinstance(content, dict) else {}
         stranger = next((each for each in cells if each in maps and cells[each] not in maps[each].names), None)
         if stranger is not None:
-            problem = f"{maps[stranger].source} does not have the {stranger} {cells[stranger][:80]!r}"
+            problem = f"{maps[stranger].source} lacks the {stranger} {cells[stranger][:80]!r}"
             yield source, number, Defect(f"{problem}; correct one of the two files")
         else:
             yield source, number, content
@@ -134,13 +134,13 @@ def _read_openke(folder: Path, files: Sequence[Path]) -> Iterator[Row]:
 def _require_file(folder: Path, name: str) -> Path:
     if found := _find_file(folder, name):
         return found
-    raise Invalid(f"{folder.name!r} has no {name}", hint="known layouts: " + "; ".join(LAYOUTS))
+    raise Invalid(f"the folder {folder.name!r} has no file {name}", hint="known layouts: " + "; ".join(LAYOUTS))
 
 
-# Read names and their numbers from the files in folders of OpenKE (text) and TLogic (JSON).
+# Names and their numbers, from the files in folders of OpenKE (text) and TLogic (JSON).
 
 MAX_JSON_BYTES = 256 << 20
-"""Maximum size of TLogic's map, which is read as a whole, in bytes."""
+"""Maximum size of TLogic's map in bytes, because it is read as a whole."""
 
 
 class NameMap(NamedTuple):
@@ -155,7 +155,7 @@ def read_openke_names(path: Path) -> NameMap:
     """Read OpenKE's file: the number of names on the first line, then each name with its number.
 
     Raises:
-        InvalidLine: a line is something else, or they are not as many.
+        InvalidLine: a line has another form, or the number of lines differs.
     """
     names: dict[str, int] = {}
     for line, text in rows.require_sound(_read_counted_lines(path), path.name):
@@ -173,8 +173,8 @@ def read_json_names(path: Path) -> NameMap:
     """Read a JSON object that maps names to numbers.
 
     Raises:
-        InvalidLine: it is none.
-        TooLarge: it has more than `MAX_JSON_BYTES`.
+        InvalidLine: the file is not such an object.
+        TooLarge: the file has more than `MAX_JSON_BYTES`.
     """
     try:
         with path.open("rb") as file:
@@ -185,7 +185,7 @@ def read_json_names(path: Path) -> NameMap:
 
 
 def _read_counted_lines(path: Path) -> Iterator[rows.Line]:
-    """Yield the lines of a file of OpenKE, whose first line is their number."""
+    """Yield the lines of a file of OpenKE after the first line, which is their number."""
     with path.open("rb") as file:
         found = rows.decode_lines(rows.open_unpacked(file, path.name), path.name)
         line, first = next(rows.require_sound(found, path.name), (1, "0"))
@@ -197,7 +197,7 @@ def _read_counted_lines(path: Path) -> Iterator[rows.Line]:
             count += 1
             yield each
     if count != int(first):
-        message = f"says that {int(first)} lines follow, but {count} do; download the file again"
+        message = f"announces {int(first)} lines, but {count} follow; download the file again"
         raise InvalidLine(path.name, 1, message)
 
 
@@ -215,11 +215,11 @@ def _name_fact(text: str, entities: NameMap, relations: NameMap) -> Content:
     head, tail, relation = map(int, cells)
     for number, known in ((head, entities), (tail, entities), (relation, relations)):
         if number not in known.by_id:
-            return Defect(f"{known.source} does not have the number {number}; OpenKE's order is head, tail, relation")
+            return Defect(f"{known.source} lacks the number {number}; OpenKE's order is head, tail, relation")
     return {"subject": entities.by_id[head], "relation": relations.by_id[relation], "object": entities.by_id[tail]}
 
 
-# Read facts, phrases and templates as rows, from tab-separated lines and from the JSON lines that a client sends.
+# Facts, phrases and templates as rows, from tab-separated lines and from the JSON lines of a client.
 
 
 def read_fact_rows(
@@ -233,13 +233,13 @@ def read_fact_rows(
     """Yield the rows of `file`, which may be compressed with gzip.
 
     Args:
-        are_json: whether its lines are JSON; None: as its first character says.
-        longest: bytes that a line may have.
-        decompressed: bytes that a packed file may unpack to.
+        are_json: the lines are JSON; None detects it from the first character.
+        longest: largest number of bytes of a line.
+        decompressed: largest number of bytes that a compressed file may unpack to.
 
     Raises:
-        InvalidLine: it is no text; later on, where it is damaged.
-        TooLarge: later on, where more is unpacked than `decompressed`.
+        InvalidLine: the file is not text, or, during iteration, it is damaged.
+        TooLarge: during iteration, if the file unpacks to more than `decompressed`.
     """
     content = rows.open_unpacked(file, source, decompressed)
     if are_json is None:
@@ -256,12 +256,12 @@ def _read_facts(found: Iterator[rows.Line], source: str) -> Iterator[Row]:
             cells = text.split("\t")
             are_names = (cell.strip().lower() in names for cell, names in zip(cells, HEADERS, strict=False))
             if len(cells) >= len(HEADERS) and all(are_names):
-                raise InvalidLine(source, 1, "is a header; remove it and keep this order: " + WHAT)
+                raise InvalidLine(source, 1, "is a header; remove it and keep this order of columns: " + WHAT)
         yield source, number, _split_columns(text, FACT, 3, f"write {WHAT} (for OpenKE, name the folder)")
 
 
 def _split_columns(text: str | Defect, names: tuple[str, ...], least: int, advice: str) -> Content:
-    """Return the columns of a line by name; the last ones may be left out, but for the first `least`."""
+    """Return the columns of a line by name; all but the first `least` are optional."""
     if isinstance(text, Defect):
         return text
     cells = text.split("\t")

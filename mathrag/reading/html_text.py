@@ -17,20 +17,20 @@ LEFT_OUT = frozenset({
     "select", "style", "svg", "template", "textarea", "video", "audio"
 })  # fmt: skip
 ROLES = frozenset({"navigation", "search", "menu", "menubar", "toolbar", "contentinfo"})
-"""Roles of elements that are no content."""
+"""Roles of elements without content, such as navigation."""
 BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt", "fieldset",
     "figcaption", "figure", "form", "header", "hr", "html", "legend", "li", "main", "ol", "p", "pre", "section",
     "summary", "table", "tbody", "tfoot", "thead", "title", "tr", "ul"
 })  # fmt: skip
-"""Elements that begin and end a line."""
+"""Elements that start and end a line."""
 PARAGRAPHS = frozenset({
     "article", "aside", "blockquote", "dl", "figure", "ol", "p", "section", "table", "ul"
 })  # fmt: skip
 """Blocks that are followed by an empty line."""
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 HEAD_CONTENT = frozenset({"base", "link", "meta", "noscript", "script", "style", "template", "title"})
-"""Elements that `head` may have; any other ends it."""
+"""Elements that `head` may contain; any other element ends it."""
 _CELLS = frozenset({"p", "td", "th"})
 _ROW_GROUPS = frozenset({"tbody", "tfoot", "thead"})
 ENDED_BY = {name: frozenset({"p"}) for name in (*BLOCKS, *HEADINGS)} | {
@@ -42,13 +42,13 @@ ENDED_BY = {name: frozenset({"p"}) for name in (*BLOCKS, *HEADINGS)} | {
     "tr": _CELLS | {"tr"},
     **dict.fromkeys(_ROW_GROUPS, _CELLS | {"tr"} | _ROW_GROUPS),
 }
-"""The elements whose end tag may be missing where an element begins."""
+"""Elements whose end tag may be missing, by the element that ends them."""
 _MAIN = re.compile(r"<main[\s>]|\srole\s*=\s*[\"']?main\b", re.IGNORECASE)
 _CHARSET = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)|^<\?xml[^>]*?encoding=[\"']([\w.:-]+)", re.IGNORECASE
 )
 _LATIN = frozenset({"ascii", "cp1252", "iso8859-1"})
-"""Python's names of the encodings that the web standard decodes as windows-1252, since pages mean it."""
+"""Python's names of the encodings that the web standard decodes as windows-1252, because pages mean that."""
 _PERMALINK = re.compile(r"\s*[¶#§]$")
 
 
@@ -62,29 +62,29 @@ class Section(NamedTuple):
 
 
 def read_sections(html: str) -> list[Section]:
-    """Return the sections of a page that have text or a heading; only those of its main part, if it names one.
+    """Return the sections of a page with text or a heading; if the page marks a main part, only those of this part.
 
-    A table becomes a line for each row, `pre` a fenced block, and a formula with TeX source that source between dollar
-    signs. A page without headings is one section with the page's title.
+    A table becomes one line per row, `pre` becomes a fenced block, and a formula becomes its TeX source between dollar
+    signs, if it has one. A page without headings is one section with the page's title.
     """
     found = _read(html, main_only=True) if _MAIN.search(html) else []
     return found or _read(html, main_only=False)
 
 
 def decode(raw: bytes) -> str:
-    """Decode a page by its byte order mark or the encoding that it declares, else as UTF-8.
+    """Decode a page by its byte order mark or its declared encoding, otherwise as UTF-8.
 
-    ISO-8859-1 and ASCII are read as windows-1252; a byte that this does not define becomes U+FFFD.
+    ISO-8859-1 and ASCII are read as windows-1252; a byte that windows-1252 does not define becomes U+FFFD.
 
     Raises:
-        InvalidLine: it is not in that encoding; the caller knows the file.
+        InvalidLine: the page does not have this encoding; the caller adds the name of the file.
     """
     marks = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
     encoding = next((name for mark, name in marks if raw.startswith(mark)), None)
     if encoding is None:
         declared = _CHARSET.search(raw[:2048])
         encoding = (declared[1] or declared[2]).decode() if declared else "utf-8"
-        if encoding.lower().startswith("utf-16"):  # a page in UTF-16 could not declare it in ASCII
+        if encoding.lower().startswith("utf-16"):  # a page in UTF-16 cannot declare its encoding in ASCII
             encoding = "utf-8"
     try:
         if codecs.lookup(encoding).name in _LATIN:
@@ -125,7 +125,7 @@ class _Reader(HTMLParser):
         self._open: list[str] = []
         self._counts: Counter[str] = Counter()
         self._left_out_at = 0
-        """Depth of the outermost open element that is left out; 0 if none is open."""
+        """Depth of the outermost open element that is skipped; 0 if none is open."""
         self._main_at = 0
         """Depth of the main part; 0 outside."""
         self._level = 0
@@ -136,9 +136,9 @@ class _Reader(HTMLParser):
         self._line: list[str] = []
         self._formula: _Formula | None = None
         self._annotation: str | None = None
-        """Encoding of the annotation of a formula that is open."""
+        """Encoding of a formula's open annotation."""
         self._tex: str | None = None
-        """Dollar signs around the content of an open script of MathJax."""
+        """Dollar signs for the content of an open MathJax script."""
         self._sections: list[Section] = []
 
     def finish(self) -> list[Section]:
@@ -171,7 +171,7 @@ class _Reader(HTMLParser):
             self._enter(tag, values)
 
     def _end_omitted(self, tag: str) -> None:
-        """End the elements whose end tag is missing before an element begins."""
+        """Close the elements whose end tag is missing before this element starts."""
         if self._counts["head"] and tag not in HEAD_CONTENT and (tag == "body" or not self._left_out_at):
             self.handle_endtag("head")
         while self._open and self._open[-1] in ENDED_BY.get(tag, ()):
@@ -262,7 +262,7 @@ class _Reader(HTMLParser):
     # Lines
 
     def _end_line(self) -> None:
-        """End the line, unless it is in a heading or a cell: a heading and a row of a table are one line each."""
+        """End the line, except in a heading or a cell: a heading and a table row are one line each."""
         if self._in_heading or self._counts["td"] + self._counts["th"]:
             self._line.append(" ")
             return

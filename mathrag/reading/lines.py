@@ -14,42 +14,42 @@ import msgspec
 
 from mathrag.errors import InvalidLine, TooLarge
 
-# Parse one line of an upload into a JSON object; every defect is a `Defect` that says what to change.
+# Parsing of one line of an upload; every `Defect` says what to change.
 
 MAX_LINE_BYTES = 1 << 20
-"""Maximum length of a line, in bytes, unless the operator sets another (`limits.line_bytes`); checked before
+"""Maximum length of a line in bytes, unless the operator sets another (`limits.line_bytes`). It is checked before
 parsing."""
 MOST_DIGITS = 4300
-"""Maximum number of digits of an integer, which Python converts no more of."""
+"""Maximum number of digits of an integer that Python converts."""
 SHOWN = 40
-"""Characters of a number that a message quotes."""
+"""Largest number of characters of a number in a message."""
 MOST_DEPTH = 100
 """Maximum nesting of arrays and objects; Python can encode about a thousand, fewer if the stack is deep."""
 MOST_VALUES = 10_000
 """Maximum number of values on a line: the members of all its lists and objects."""
 VALUE_BYTES = 32
-"""Memory of a parsed value besides its text, in bytes, about."""
+"""Approximate memory of a parsed value in bytes, without its text."""
 NESTED_TOO_DEEPLY = "is nested too deeply; write one flat JSON object per line"
 BOM = b"\xef\xbb\xbf"
 LFS_POINTER = b"version https://git-lfs"
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _FILLED = re.compile(rb"[\[{]\s*+(?![\s\]}])")
-"""The beginning of a list or object that is not empty."""
+"""Matches the start of a list or object that is not empty."""
 
 Fields = dict[str, Any]
 _fast = msgspec.json.Decoder().decode
 
 
 class Defect(Exception):
-    """Says what is wrong with a line, and what to write instead; the caller adds source and number."""
+    """Describes the defect of a line and its fix; the caller adds the source and the line number."""
 
 
 class NoNumber(msgspec.Struct, frozen=True):
-    """Stands for the value of a field that holds a number which JSON has not: it is refused where it is read."""
+    """Replaces a number that JSON does not allow; reading the field raises a defect."""
 
     said: str
-    """Such as "NaN, which is no JSON number"."""
+    """Description such as "NaN, which JSON does not allow"."""
 
 
 class Empty(Defect):
@@ -69,22 +69,22 @@ class TwoColumns(Defect):
 
 
 class EmptyText(InvalidLine):
-    """An `Empty` line with its place; callers may skip and count it (Cranfield has two)."""
+    """An `Empty` line with its source and number; callers may skip and count it (Cranfield has two)."""
 
 
 Content = bytes | str | Fields | Defect
-"""A line as text, as parsed fields, or as a defect."""
+"""Content of a line: text, parsed fields, or a defect."""
 Row = tuple[str, int, Content]
-"""A row: (source, number of the line or row from 1, content)."""
+"""Row: source, number of the line or row from 1, content."""
 
 
 def locate_defect(defect: Defect, source: str, line: int) -> InvalidLine:
-    """Return `defect` with its place."""
+    """Return `defect` with its source and line number."""
     return (EmptyText if isinstance(defect, Empty) else InvalidLine)(source, line, str(defect))
 
 
 def number_lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
-    """Number lines from 1; of a line over `longest` bytes, only enough is kept to show that it is too long."""
+    """Number lines from 1; keep only a part of a line over `longest` bytes, enough to show that it is too long."""
     limit = longest + len(BOM) + len(b"\r\n") + 1
     number = 0
     while raw := file.readline(limit):
@@ -96,19 +96,19 @@ def number_lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
 
 
 def is_too_long(raw: bytes, longest: int) -> bool:
-    """Tell whether the line is longer than `longest` bytes, without byte order mark and line end."""
+    """Return True if the line, without byte order mark and line end, is longer than `longest` bytes."""
     return len(raw) > longest and len(raw.removeprefix(BOM).rstrip(b"\r\n")) > longest
 
 
 def make_too_long_defect(longest: int) -> Defect:
-    """Make the defect of a line over the limit."""
+    """Return the defect of a line over the limit."""
     return Defect(f"is longer than {longest} bytes; split the document")
 
 
 def fields(content: Content) -> Fields:
     """Return the fields of a line.
 
-    A field with a number that JSON does not have (NaN, 1e999) is a `NoNumber`, which is a defect only for who reads it.
+    A number that JSON does not allow (NaN, 1e999) becomes a `NoNumber`, which is a defect only if the field is read.
     """
     if isinstance(content, bytes | str):
         return parse(content)
@@ -118,8 +118,8 @@ def fields(content: Content) -> Fields:
 
 
 def size(content: Content) -> int:
-    """Estimate the memory of the parsed line in bytes: its length and `VALUE_BYTES` for each value; of fields, only
-    the characters of names and texts are counted.
+    """Estimate the memory of the parsed line in bytes: its length plus `VALUE_BYTES` for each value. For fields, count
+    only the characters of names and texts.
     """
     if isinstance(content, bytes):
         return len(content) + VALUE_BYTES * (content.count(b",") + content.count(b"[") + content.count(b"{"))
@@ -129,10 +129,10 @@ def size(content: Content) -> int:
 
 
 def parse(raw: bytes | str) -> Fields:
-    """Parse the JSON object on one line; a byte order mark and a carriage return are tolerated.
+    """Parse the JSON object on one line; ignore a byte order mark and a carriage return.
 
     Raises:
-        Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
+        Defect: the line is not UTF-8, not a JSON object, or a Git LFS pointer, or it has a NUL or a lone surrogate.
     """
     data = raw if isinstance(raw, bytes) else _utf8(raw)
     check_values(data)
@@ -141,7 +141,7 @@ def parse(raw: bytes | str) -> Fields:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _parse_slowly(data.removeprefix(BOM).strip())
     if not isinstance(value, dict):
-        raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
+        raise Defect(f"contains {name(value)}; write one object such as {{...}} per line")
     if b"\\u" in data:
         check_strings(value)
     if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
@@ -150,25 +150,25 @@ def parse(raw: bytes | str) -> Fields:
 
 
 def check_values(data: bytes) -> None:
-    """Refuse JSON of too many values before it is parsed: a value of three bytes takes some sixty bytes of memory, and
-    the parser keeps all other threads waiting.
+    """Reject JSON with too many values before parsing: a value of three bytes takes about sixty bytes of memory, and
+    the parser blocks all other threads.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") <= MOST_VALUES:
         return
     bare = _STRING.sub(b"", data)
     commas = bare.count(b",")
     if commas >= MOST_VALUES or commas + len(_FILLED.findall(bare)) > MOST_VALUES:
-        raise Defect(f"holds more than {MOST_VALUES} values; remove what is not needed, or split the line")
+        raise Defect(f"contains more than {MOST_VALUES} values; remove values, or split the line")
 
 
 def check_strings(value: Any) -> None:
-    """Refuse NUL and lone surrogates, which only an escape can bring in and PostgreSQL does not store."""
+    """Reject NUL and lone surrogates, which only escapes can contain and which PostgreSQL cannot store."""
     if b"\x00" in _utf8("".join(_strings(value))):
-        raise Defect(r"holds the character \u0000; remove it")
+        raise Defect(r"contains the character \u0000; remove it")
 
 
 def check_depth(value: Any) -> None:
-    """Refuse what can be decoded here, but not be encoded where the stack is deeper."""
+    """Reject values so deeply nested that they can be decoded here, but not encoded with a deeper stack."""
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [each for part in level for each in _members(part)]
@@ -178,7 +178,7 @@ def check_depth(value: Any) -> None:
 
 
 def _members(value: Any) -> Iterable[Any]:
-    """Return the members of a list or object; other values have none."""
+    """Return the members of a list or object; return none for other values."""
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
@@ -191,7 +191,7 @@ def name(value: Any) -> str:
 
 
 def _parse_slowly(data: bytes) -> Any:
-    """Parse the line again with a slower parser, which says where the error is."""
+    """Parse the line again with a slower parser, which locates the error."""
 
     def parse_float(number: str) -> float | NoNumber:
         value = float(number)
@@ -205,7 +205,7 @@ def _parse_slowly(data: bytes) -> Any:
     try:
         value = json.loads(
             data.decode(), parse_float=parse_float, parse_int=parse_int,
-            parse_constant=lambda constant: NoNumber(f"{constant}, which is no JSON number"),
+            parse_constant=lambda constant: NoNumber(f"{constant}, which JSON does not allow"),
         )  # fmt: skip
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
@@ -213,14 +213,14 @@ def _parse_slowly(data: bytes) -> Any:
         raise Defect(NESTED_TOO_DEEPLY) from error
     except ValueError as error:
         if data in (b"{", b"[", b"[{"):
-            problem = "is not JSON: an object begins here and ends on a later line"
+            problem = "is not JSON: an object starts here and ends on a later line"
             raise Defect(f"{problem}; write each object on one line (`jq -c . FILE`), or one array of them") from error
         raise Defect(f"is not JSON ({error}); write one JSON object per line") from error
     return {name: _find_no_number(each) or each for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _find_no_number(value: Any) -> NoNumber | None:
-    """Return the value if it is no number, or what stands for a list or object that holds one."""
+    """Return the value if it is a `NoNumber`, or a `NoNumber` for a list or object that contains one."""
     if isinstance(value, NoNumber):
         return value
     stack = [value]
@@ -238,13 +238,13 @@ def _check_bytes(data: bytes) -> None:
     if data.startswith(LFS_POINTER):
         raise Defect("is a Git LFS pointer, not the data; run `git lfs pull` and upload the file")
     if b"\x00" in data:
-        raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
+        raise Defect("contains a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     if b"\r" in data:
-        raise Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
+        raise Defect(r"contains a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield every key and string in `value`; without recursion, since uploads may nest deeply."""
+    """Yield every key and string in `value`, without recursion, because uploads may nest deeply."""
     stack = [value]
     while stack:
         part = stack.pop()
@@ -259,17 +259,17 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Defect(r"holds a lone surrogate (such as \ud800); write the whole character") from error
+        raise Defect(r"contains a lone surrogate (such as \ud800); write the whole character") from error
 
 
-# Functions that read the values of fields; a wrong type is a `Defect`.
+# Values of fields; a wrong type is a `Defect`.
 
 NONE_GIVEN = "N/A"
 """BRIGHT's word for no answer and no document."""
 MOST_COLUMNS = 1000
-"""Maximum number of a table's columns: most of them are ignored, but each of them is read in every row."""
+"""Maximum number of a table's columns: most are ignored, but each is read in every row."""
 MAX_ID_BYTES = 1024
-"""Maximum length of an id, in bytes of UTF-8: PostgreSQL's B-tree indexes entries of at most 2704 bytes."""
+"""Maximum length of an id in bytes of UTF-8: PostgreSQL's B-tree indexes entries of at most 2704 bytes."""
 MAX_NAME_CHARS = 1000
 """Maximum length of the name of an entity or relation, in characters."""
 SHAPES = 64
@@ -277,7 +277,7 @@ SHAPES = 64
 
 
 def make_chooser(*groups: tuple[str, ...]) -> Callable[[Fields], list[tuple[str, ...]]]:
-    """Make a function that returns, for each group, the names that a line has, in the group's order."""
+    """Return a function that returns, for each group, the names that a line has, in the group's order."""
 
     @lru_cache(SHAPES)  # most lines of an upload have the same fields
     def choose(names: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -287,21 +287,21 @@ def make_chooser(*groups: tuple[str, ...]) -> Callable[[Fields], list[tuple[str,
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Refuse a table of too many columns before its rows are read."""
+    """Reject a table with too many columns before its rows are read."""
     if len(columns) > MOST_COLUMNS:
         raise Defect(f"has {len(columns)} columns, more than {MOST_COLUMNS}; remove those that are not needed")
 
 
 def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
     """Return the first of `names` whose value in the object is not null."""
-    for each in names:  # a generator would take twice the time, and every line asks several times
+    for each in names:  # a generator takes twice the time, and this runs several times per line
         if fields.get(each) is not None:
             return each
     return None
 
 
 def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """Return the first of `names` whose value in the object is not null; no other may have another value."""
+    """Return the first of `names` whose value in the object is not null; raise if another name has another value."""
     found = find_given_name(fields, names)
     if found is not None and len(names) > 1:
         for each in names:
@@ -329,7 +329,7 @@ def scalar(value: Any, field: str) -> str:
 
 
 def identifier(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """Return the line's id, from the first of `names` that it has, or None."""
+    """Return the line's id from the first of `names` that it has; None if it has none."""
     field = find_given_name(fields, names)
     if field is None:
         return None
@@ -358,17 +358,17 @@ class UniqueIds:
     """Checks that each id occurs once in an upload; about 100 bytes per id."""
 
     def __init__(self) -> None:
-        # Hashes instead of ids: 64 bits with a secret of the process, so that nobody can make two collide.
+        # Hashes instead of ids: 64 bits with a secret of the process, so that no upload can contain chosen collisions.
         self._lines: dict[int, int] = {}
         self._sources: dict[int, str] = {}
         self._usual: str | None = None
-        """Source of the first line; only ids of other sources are stored with theirs."""
+        """Source of the first line; ids of other sources are stored with their source."""
 
     def check(self, identifier: str | None, source: str, line: int) -> None:
         """Record `identifier`; None is never a duplicate.
 
         Raises:
-            Defect: the id was seen before; the message says where.
+            Defect: the id occurred before; the message names the place.
         """
         if identifier is None:
             return
@@ -382,7 +382,7 @@ class UniqueIds:
             self._sources[key] = source
 
 
-# Read an upload's rows into records in one pass, and reject lines that cannot be used, with their numbers.
+# Records from an upload's rows in one pass; invalid lines are rejected with their numbers.
 
 LISTED = 100
 """Maximum number of rejected lines that are listed; all are counted."""
@@ -394,7 +394,7 @@ def read_one(read: Callable[[Fields], Record], content: Content, source: str, li
     """Read the record of one line.
 
     Raises:
-        InvalidLine: where `read` finds a defect.
+        InvalidLine: `read` finds a defect.
     """
     try:
         return read(fields(content))
@@ -403,16 +403,16 @@ def read_one(read: Callable[[Fields], Record], content: Content, source: str, li
 
 
 class OnError(StrEnum):
-    """What happens to an upload with lines that cannot be used."""
+    """Treatment of an upload with invalid lines."""
 
     REJECT = "reject"
-    """Nothing is stored."""
+    """Store nothing."""
     SKIP = "skip"
-    """The other lines are stored."""
+    """Store the other lines."""
 
 
 class Reader(Generic[Record]):
-    """Iterates over records, and counts the lines that it left out."""
+    """Iterates over records, and counts the lines that it skipped."""
 
     def __init__(
         self,
@@ -425,8 +425,8 @@ class Reader(Generic[Record]):
         most: int = sys.maxsize,
         way_out: str | None = None,
     ) -> None:
-        """Set up the reader: `read` makes a record from a line's fields and number, `most` limits the number of
-        lines, `way_out` is the hint of an upload that is rejected although some lines can be used."""
+        """Set up the reader: `read` returns a record for a line's fields and number, `most` limits the number of lines,
+        and `way_out` is the hint for a rejected upload with some valid lines."""
         self._rows = rows
         self._read = read
         self._identifier = identifier
@@ -437,11 +437,11 @@ class Reader(Generic[Record]):
         self._usable = 0
         self._ids = UniqueIds()
         self.bytes = 0
-        """Approximate size of all lines that were read so far, in bytes."""
+        """Approximate size of all lines read so far, in bytes."""
         self.skipped = 0
         """Number of lines without text that were skipped on request."""
         self.skips: list[InvalidLine] = []
-        """The first of them."""
+        """First of these lines."""
         self.rejected = 0
         self.rejections: list[InvalidLine] = []
         """The first rejected lines."""
@@ -450,14 +450,17 @@ class Reader(Generic[Record]):
         """Yield every record in order.
 
         Raises:
-            InvalidLine: the first line that cannot be used, with the others; only if nothing is left, where lines
-                may be skipped.
-            TooLarge: there are more lines than an upload may have.
+            InvalidLine: the first invalid line, with the others. If invalid lines may be skipped, this is raised only
+                if no line is valid.
+            TooLarge: the upload has more lines than allowed.
         """
         found = 0
         for count, (source, line, content) in enumerate(self._rows, start=1):
             if count > self._most:
-                raise TooLarge(f"more than {self._most} lines", hint="split the upload, or raise `limits.upload_rows`")
+                raise TooLarge(
+                    f"the upload has more than {self._most} lines",
+                    hint="split the upload, or raise `limits.upload_rows`",
+                )
             self.bytes += size(content)
             try:
                 record = self._read(fields(content), line)
@@ -490,5 +493,5 @@ class Reader(Generic[Record]):
         first.others = tuple(others)
         first.hint = self._way_out if self._usable else None
         if first.hint and isinstance(first, EmptyText):
-            first.hint = "leave such lines out: --skip-empty, over HTTP `skip_empty=true`"
+            first.hint = "skip such lines with --skip-empty (over HTTP `skip_empty=true`)"
         return first

@@ -1,4 +1,4 @@
-"""Formulas of Word files (OMML) as TeX."""
+"""Convert formulas of Word files (OMML) to TeX."""
 
 from collections.abc import Callable
 from xml.etree.ElementTree import Element
@@ -11,13 +11,13 @@ ACCENTS = {
 }  # fmt: skip
 """TeX commands of the combining characters that Word stores for accents."""
 PARTS = frozenset({"deg", "den", "e", "fName", "lim", "num", "oMath", "r", "sub", "sup"})
-"""Elements that only hold others, and add nothing to them."""
+"""Elements that only contain other elements, and add nothing."""
 DELETED = frozenset({"del", "moveFrom"})
-"""Word's elements of text that a recorded change has removed."""
+"""Word's elements for text that a tracked change deleted."""
 
 
 def format_formula(element: Element) -> str:
-    r"""Return a formula, or a part of it, as TeX; symbols stay the Unicode characters that Word stores.
+    r"""Return a formula, or a part of it, as TeX; symbols remain Unicode characters.
 
     An unknown element keeps its text, as in `\text{[name: }a\text{; }b\text{]}`.
     """
@@ -40,7 +40,7 @@ def _part(element: Element, name: str) -> str:
 
 
 def _property(element: Element, name: str, default: str) -> str:
-    """Return the value of a property such as `chr`; an empty value means that there is no such character."""
+    """Return the value of a property such as `chr`; "" means that the formula has no such character."""
     found = element.find(f"{NAMESPACE}{element.tag.removeprefix(NAMESPACE)}Pr/{NAMESPACE}{name}")
     return default if found is None else found.get(f"{NAMESPACE}val", default)
 
@@ -67,7 +67,7 @@ def _bar(element: Element) -> str:
 
 
 def _group_sign(element: Element) -> str:
-    """Format a part below or above a brace, or another sign that stretches."""
+    """Format a part below or above a brace or another stretched sign."""
     sign, text = _property(element, "chr", "⏟"), _part(element, "e")
     if sign in ("⏟", "⏞"):
         return rf"\{'underbrace' if sign == '⏟' else 'overbrace'}{{{text}}}"
@@ -119,7 +119,7 @@ def _paragraph(element: Element) -> str:
 
 
 def _stack(environment: str, element: Element) -> str:
-    """Write each part as a line of an environment; Word marks by `&` where lines are aligned, as TeX does."""
+    """Write each part as a line of an environment; Word marks the alignment of lines with `&`, like TeX."""
     lines = (format_formula(part).strip() for part in element)
     return rf"\begin{{{environment}}}" + r" \\ ".join(filter(None, lines)) + rf"\end{{{environment}}}"
 

@@ -1,4 +1,4 @@
-"""Decompress one Parquet file in a process of its own (`row_process`)."""
+"""Decompress one Parquet file in a separate process (`row_process`)."""
 
 import math
 import sys
@@ -17,25 +17,25 @@ from mathrag.reading.tables import ColumnNames, list_unknown
 MEMORY_BYTES = 512 << 20
 """Maximum address space, in bytes; Python and pyarrow take 220 MiB of it."""
 BATCH = 64
-"""Rows decompressed together; with the longest rows allowed, they take 64 MiB."""
+"""Rows that are decompressed together; rows of the largest allowed size take 64 MiB."""
 ESCAPED = 6
 """Maximum number of bytes for one character in JSON."""
 
 
 def main(longest: int, most: int, *pairs: str) -> None:
-    """Write the rows of the file on stdin; `longest` is the limit of a row's text, `most` of all decompressed data, in
-    bytes; `pairs` name the columns that the uploader chose."""
+    """Write the rows of the file on stdin. `longest` limits a row's text and `most` all decompressed data, both in
+    bytes; `pairs` are the columns that the user chose."""
     names = tables.choose_columns(columns.Columns(columns.UPLOADED, pairs))
     row_process.write_rows(lambda file: rows(file, longest, most, names), MEMORY_BYTES)
 
 
 def rows(file: IO[bytes], longest: int, most: int, names: ColumnNames = tables.KNOWN) -> Iterator[bytes | Defect]:
-    """Yield every row as a JSON object of the columns that are read, or as what is wrong with it.
+    """Yield every row as a JSON object of the known columns, or as a defect.
 
     Raises:
-        InvalidLine: the file is damaged, or has no column that is known; the caller knows source and row.
-        TooLarge: it unpacks to more than `most` bytes.
-        MemoryError: or to more than the process may take.
+        InvalidLine: the file is damaged, or has no known column; the caller adds source and row.
+        TooLarge: the file unpacks to more than `most` bytes.
+        MemoryError: the file unpacks to more than the memory of the process.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -43,7 +43,9 @@ def rows(file: IO[bytes], longest: int, most: int, names: ColumnNames = tables.K
     try:
         unpacked = 0
         table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
-        unknown = dict.fromkeys(list_unknown(table.schema_arrow.names, names))  # the first row has them, without values
+        unknown = dict.fromkeys(
+            list_unknown(table.schema_arrow.names, names)
+        )  # the first row lists them without values
         for cells in _batches(table, most, names):
             unpacked += sum(column.nbytes for column in cells.values())
             if unpacked > most:
@@ -59,8 +61,8 @@ def rows(file: IO[bytes], longest: int, most: int, names: ColumnNames = tables.K
 
 
 def _batches(table: Any, most: int, known: ColumnNames) -> Iterator[dict[str, Any]]:
-    """Yield columns by name, row group by row group, so that damage is reported where it begins; pages are read
-    singly."""
+    """Yield columns by name, row group by row group, so that damage is reported at its start. Pages are read one by
+    one."""
     import pyarrow as pa
 
     try:
@@ -72,19 +74,21 @@ def _batches(table: Any, most: int, known: ColumnNames) -> Iterator[dict[str, An
         problem = f"has no known column (it has {', '.join(table.schema_arrow.names)[:200]})"
         advice = "rename one to `text` or `question`, or name one: --column question=COLUMN"
         raise InvalidLine("", 0, f"{problem}; {advice}")
-    # The uncompressed size of these columns according to the file; a false size is noticed while it is read.
+    # The uncompressed size of these columns according to the file; reading detects a false size.
     metadata = table.metadata
     paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     leaves = [at for at, path in enumerate(paths) if path.split(".")[0] in names]
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    if any(group.num_columns != metadata.num_columns for group in groups):  # asked for a missing one, Arrow aborts
-        raise InvalidLine("", 0, "is damaged: a row group has other columns than the file; write it again")
+    if any(
+        group.num_columns != metadata.num_columns for group in groups
+    ):  # Arrow aborts the process on a missing column
+        raise InvalidLine("", 0, "is damaged: a row group has other columns than the file; export it again")
     declared_bytes = sum(group.column(at).total_uncompressed_size for group in groups for at in leaves)
     if declared_bytes > most:
         raise _make_too_large(most)
     for group in range(table.num_row_groups):
         for batch in table.iter_batches(BATCH, row_groups=[group], columns=names, use_threads=False):
-            # Without dictionaries, whose size would be counted in every batch.
+            # Read without dictionaries, whose size would count in every batch.
             yield {
                 name: column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -110,14 +114,14 @@ def _encode_row(cells: dict[str, Any], row: int, longest: int, unknown: dict[str
 
 
 def _cell(column: Any, row: int, longest: int) -> Any:
-    """Return a cell as a Python value, unless it alone is longer than a row may be."""
+    """Return a cell as a Python value, unless the cell alone exceeds the size of a row."""
     if column.slice(row, 1).nbytes > ESCAPED * longest:
         raise lines.make_too_long_defect(longest)
     return column[row].as_py()
 
 
 def _to_json(value: Any) -> Any:
-    """Convert `value` to JSON: old writers store text as bytes, and pandas an absent number as NaN."""
+    """Convert `value` to JSON: old writers store text as bytes, and pandas stores a missing number as NaN."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

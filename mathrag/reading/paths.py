@@ -1,4 +1,4 @@
-"""What a path holds: passages, folders and relevance judgements."""
+"""Read files and folders of corpora and datasets: rows, passages and relevance judgements."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from mathrag.reading.columns import UPLOADED, Columns
 from mathrag.reading.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Row
 from mathrag.reading.rows import Format
 
-# Read users' files and folders as rows, one at a time.
+# Users' files and folders as rows, one at a time.
 
 LAYOUTS = (
     "a JSONL (JSON lines), JSON (an array), CSV or Parquet file",
@@ -36,11 +36,11 @@ class Chunking(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 1200
     """Length up to which a passage grows; a code or formula block may be longer."""
     overlap: int = 150
-    """Maximum length of a passage's end that the next one repeats, in whole sentences."""
+    """Maximum length of the end of a passage that the next passage repeats, in whole sentences."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.size:
-            message = f"the overlap of passages is {self.overlap}, but must be at least 0 and less than their size"
+            message = f"the overlap of passages is {self.overlap}; it must be at least 0 and less than their size"
             raise Invalid(message, hint=f"choose a --chunk-overlap below --chunk-size, which is {self.size}")
 
 
@@ -51,18 +51,18 @@ def corpus_lines(
     path: Path,
     *,
     split: str = "train",
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    format: Format = Format.AUTO,  # noqa: A002 - the API's name
     delimiter: str | None = None,
     chunking: Chunking = DEFAULT,
     pairs: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """Yield the rows of a corpus; `pairs` such as "text=Inhalt" name the columns that the user chose.
+    """Yield the rows of a corpus; `pairs` such as "text=Inhalt" are the columns that the user chose.
 
     Raises:
-        NotFound: no such path.
-        NotInstalled: there are PDF or Word files, and the extra `documents` is missing.
-        Invalid: an unknown layout, or more than one; the message lists the known ones.
-        InvalidLine: a file is no data.
+        NotFound: the path does not exist.
+        NotInstalled: the path has PDF or Word files, and the extra `documents` is missing.
+        Invalid: the layout is unknown or ambiguous; the message lists the known ones.
+        InvalidLine: a file has no data.
     """
     _check_exists(path)
     if path.is_file():
@@ -84,12 +84,12 @@ def dataset_lines(
     pairs: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`. `pairs` such as
-    "question=Frage" name the columns that the user chose.
+    "question=Frage" are the columns that the user chose.
 
     Raises:
-        NotFound: no such path.
-        Invalid: an unknown layout or split, or more than one layout; the message lists the known ones.
-        InvalidLine: a file is no data, or a judgement cannot be read.
+        NotFound: the path does not exist.
+        Invalid: the layout or split is unknown, or the layout is ambiguous; the message lists the known ones.
+        InvalidLine: a file has no data, or a judgement cannot be read.
     """
     _check_exists(path)
     if path.is_file():
@@ -98,13 +98,13 @@ def dataset_lines(
     if found is None:
         return math(path, _require_files(path, math_files(path, split)))
     if found.name == "queries.jsonl":
-        # Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file.
+        # Yield the queries that `split` judges: BEIR stores the queries of all splits in one file.
         file = path / "qrels" / f"{split}.tsv"
         if not file.is_file():
             known = sorted(each.stem for each in (path / "qrels").glob("*.tsv"))
             other = f"choose one of its splits: --split {' or --split '.join(known)}"
             hint = other if known else "add the file, or name queries.jsonl itself to have questions without judgements"
-            raise Invalid(f"{path.name!r} has no judgements for the split {split!r} ({file})", hint=hint)
+            raise Invalid(f"the folder {path.name!r} has no judgements for the split {split!r} ({file})", hint=hint)
         judged = read_judgements(file, f"qrels/{split}.tsv")
         return _join_golds(_open_file(found, Format.JSONL, None, pairs), judged)
     return _open_file(found, format, delimiter, pairs)
@@ -114,16 +114,17 @@ def _check_exists(path: Path) -> None:
     if not path.exists():
         near = find_nearest(path.name, (each.name for each in path.parent.glob("*")) if path.parent.is_dir() else ())
         meant = f"did you mean {str(path.parent / near)!r}? Otherwise: " if near else ""
-        raise NotFound(f"there is no file or folder {str(path)!r}", hint=f"{meant}correct the path of --from")
+        raise NotFound(f"the file or folder {str(path)!r} does not exist", hint=f"{meant}correct the path of --from")
 
 
 def _find_table(folder: Path, names: tuple[str, ...]) -> Path | None:
-    """Return the folder's file that holds all rows."""
+    """Return the folder's file that contains all rows."""
     found = [folder / name for name in names if (folder / name).is_file()]
     if len(found) > 1:
         names = tuple(file.name for file in found)
         raise Invalid(
-            f"{folder.name!r} fits several layouts: {', '.join(names)}", hint=f"choose one: --from {found[0]}"
+            f"the folder {folder.name!r} fits several layouts: {', '.join(names)}",
+            hint=f"choose one: --from {found[0]}",
         )
     return found[0] if found else None
 
@@ -136,14 +137,14 @@ def _require_files(path: Path, files: list[Path]) -> list[Path]:
 
 def _make_unknown_layout(path: Path) -> Invalid:
     if path.is_file():
-        problem = f"{path.name!r} has no known layout: it is neither JSON, CSV with a known column nor Parquet"
+        problem = f"{path.name!r} has no known layout: it is not JSON, CSV with a known column or Parquet"
         advice = "name the columns of a CSV file in its first line, or write Markdown or text as .md or .txt (corpora)"
         return Invalid(problem, hint=f"{advice}; known layouts: {'; '.join(LAYOUTS)}")
     return Invalid(f"{path.name!r} has no known layout", hint=f"arrange it as one of: {'; '.join(LAYOUTS)}")
 
 
 def _open_file(path: Path, format: Format, delimiter: str | None, pairs: Sequence[str]) -> Iterator[Row]:  # noqa: A002
-    """Open the file in the format of its content, or of its name if the content does not show it."""
+    """Open the file in the format of its content; if the content does not show the format, use the name."""
     with path.open("rb") as file:
         head = file.read(rows.HEAD)
     names = tables.choose_columns(Columns(UPLOADED, pairs)) if pairs else tables.KNOWN
@@ -167,27 +168,27 @@ def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> It
             yield source, number, defect
             continue
         if identifier is None:
-            yield source, number, Defect("has no `_id`; give the query one")
+            yield source, number, Defect("has no `_id`; add one to the query")
         elif identifier in judged:
             yield source, number, {**query, "gold_documents": judged[identifier]}
 
 
-# Read folders of many files: MATH, with a problem in each file, and notes, which are cut into passages.
+# Folders of many files: MATH with one problem per file, and texts, which are cut into passages.
 
 TEXTS = (".md", ".markdown", ".txt", ".rst", *document_process.PACKAGES)
 MAX_TEXT_BYTES = 16 << 20
-"""Maximum size of a text file, which is read as a whole, in bytes."""
+"""Maximum size of a text file in bytes, because it is read as a whole."""
 MAX_SECTION_CHARS = 200
-"""Maximum length of the headings in the id of a passage; the innermost are kept."""
+"""Maximum length of the headings in the id of a passage; the innermost headings are kept."""
 UNREAD_NAMES = 5
-"""Files that a warning names."""
+"""Largest number of files that a warning names."""
 DOCUMENT_HINT = "split the file, or convert it to text"
 
 
 def math_files(folder: Path, split: str) -> list[Path]:
     """List the problems of a MATH folder (of its `split`, if it has splits), in natural order.
 
-    The list is empty for a folder of texts that also has JSON files, since only MATH numbers its files.
+    The list is empty for a folder of texts that also has JSON files, because only MATH numbers its files.
     """
     root = folder / split if (folder / split).is_dir() else folder
     found = sorted(
@@ -220,7 +221,7 @@ def unread_files(path: Path, split: str) -> list[str]:
 
 
 def warn_of_unread_files(path: Path, split: str) -> list[str]:
-    """Return a sentence that names the files that `unread_files` lists; none if there are none."""
+    """Return a sentence that names the files of `unread_files`; return an empty list if there are none."""
     unread = unread_files(path, split)
     if not unread:
         return []
@@ -236,11 +237,11 @@ def _visible_files(folder: Path) -> list[Path]:
 
 
 def texts(folder: Path, files: Sequence[Path], chunking: Chunking) -> Iterator[Row]:
-    """Yield the passages of every file. Their ids name the place, as in `notes/sums.md, Sums > Of squares` or
-    `manual.pdf, page 12`; further passages of a place are numbered, as in `manual.pdf, page 12 (2)`.
+    """Yield the passages of every file. Their ids name the place, such as `notes/sums.md, Sums > Of squares` or
+    `manual.pdf, page 12`; further passages of a place are numbered, such as `manual.pdf, page 12 (2)`.
 
     Raises:
-        NotInstalled: a package that reads one of the files is missing; nothing was read.
+        NotInstalled: a package for one of the files is missing; no file was read.
     """
     for package in sorted(filter(None, {document_process.PACKAGES.get(file.suffix.lower()) for file in files})):
         if missing := find_missing_package(package, "mathrag[documents]"):
@@ -267,7 +268,7 @@ def _text_rows(file: Path, source: str, chunking: Chunking) -> Iterator[Row]:
 
 
 def _number(name: str, used: dict[str, int]) -> str:
-    """Return the name, with a number behind it if it is used already, and note it as used."""
+    """Return the name, followed by a number if it is already used, and record it as used."""
     identifier = name
     while identifier in used:
         used[name] += 1
@@ -277,7 +278,7 @@ def _number(name: str, used: dict[str, int]) -> str:
 
 
 def _document_passages(file: Path, source: str, chunking: Chunking) -> list["Passage"]:
-    """Return the passages of a PDF, Word or HTML file; one process reads it, and nothing of it is kept if it fails.
+    """Return the passages of a PDF, Word or HTML file, which one process reads; if it fails, keep nothing of the file.
 
     Raises:
         Defect: the file cannot be read, is larger than a limit, or has no text.
@@ -301,7 +302,7 @@ def _document_passages(file: Path, source: str, chunking: Chunking) -> list["Pas
     except TooLarge as error:
         raise Defect(f"{error.message.removeprefix(f'{source}: ')}; {error.hint}") from error
     if not found:
-        raise Empty("has no text; write some, or leave such files out: --skip-empty")
+        raise Empty("has no text; add text, or skip such files with --skip-empty")
     return found
 
 
@@ -328,20 +329,20 @@ def _read_text(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     if "\0" in text:
-        raise Defect("holds a NUL byte; the file must be UTF-8 text")
+        raise Defect("contains a NUL byte; the file must be UTF-8 text")
     if not text.strip():
-        raise Empty("has no text; write some, or leave such files out: --skip-empty")
+        raise Empty("has no text; add text, or skip such files with --skip-empty")
     return text
 
 
-# Read BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without that header.
+# BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without a header.
 
 
 def read_judgements(path: Path, source: str) -> dict[str, dict[str, int]]:
-    """Read query id -> {document id -> grade}; grades of 0 and below mean "not relevant" and are left out.
+    """Read query id -> {document id -> grade}; omit grades of 0 and below, which mean "not relevant".
 
     Raises:
-        InvalidLine: a row has not three columns, a grade is not a whole number, or the file is not UTF-8.
+        InvalidLine: a row does not have three columns, a grade is not a whole number, or the file is not UTF-8.
     """
     judged: dict[str, dict[str, int]] = {}
     with path.open("rb") as file:
@@ -360,14 +361,16 @@ def read_judgements(path: Path, source: str) -> dict[str, dict[str, int]]:
             try:
                 grade = int(score)
             except ValueError as error:
-                raise InvalidLine(source, number, f"score {score!r} is not a whole number; write one") from error
+                raise InvalidLine(
+                    source, number, f"score {score!r} is not a whole number; write a whole number"
+                ) from error
             documents = judged.setdefault(query.strip(), {})
             if grade > 0:
                 documents[document.strip()] = grade
     return judged
 
 
-# Cut Markdown and plain text into passages: at headings, then at sentences; code and formulas stay whole.
+# Passages of Markdown and plain text: cut at headings, then at sentences; code and formulas are never cut.
 
 HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
 BLOCKS = (
@@ -376,7 +379,7 @@ BLOCKS = (
     (re.compile(r"\s*\\\[(?!.*\\\])"), re.compile(r"\\\]")),
     (re.compile(r"\s*\\begin\{(\w+\*?)\}(?!.*\\end\{\1\})"), None),
 )
-"""How a block that stays whole begins, and how it ends; None: with the characters that opened it."""
+"""Patterns for the start and the end of a block that is never cut; None means the characters that opened it."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])\s*|\n+")
 
 
@@ -393,7 +396,7 @@ class Passage(NamedTuple):
 
 
 Numbered = list[tuple[int, str]]
-"""Lines, or pieces of text that are never cut, each with the number of its first line."""
+"""Lines or uncut pieces of text, each with the number of its first line."""
 
 
 def passages(text: str, chunking: Chunking) -> Iterator[Passage]:
@@ -410,7 +413,7 @@ def _cut_section(title: str, numbered: Numbered, chunking: Chunking) -> Iterator
 
 
 def _sections(text: str) -> Iterator[tuple[str, Numbered]]:
-    """Yield (headings, lines) between two headings; a line inside a block is never a heading."""
+    """Yield (headings, lines) for the text between two headings; a line inside a block is never a heading."""
     trail: list[str] = []
     section: Numbered = []
     closing: re.Pattern[str] | None = None
@@ -427,12 +430,12 @@ def _sections(text: str) -> Iterator[tuple[str, Numbered]]:
 
 
 def _extend_trail(trail: list[str], level: int, heading: str) -> list[str]:
-    """Return the headings above and including a heading of this level, outermost first; none for level 0."""
+    """Return the headings up to and including a heading of this level, outermost first; none for level 0."""
     return [*trail[: level - 1], *[""] * (level - 1 - len(trail)), heading] if level else []
 
 
 def _find_closing(line: str, closing: re.Pattern[str] | None) -> re.Pattern[str] | None:
-    """Return what ends the block that is open after `line`; None if none is open."""
+    """Return the pattern that ends the block that is open after `line`; None if no block is open."""
     if closing is not None:
         return None if closing.search(line) else closing
     for opening, end in BLOCKS:
@@ -446,7 +449,7 @@ def _find_closing(line: str, closing: re.Pattern[str] | None) -> re.Pattern[str]
 
 
 def _pieces(numbered: Numbered, size: int) -> Iterator[tuple[int, str]]:
-    """Yield blocks as they are, and the sentences of everything else, cut where a sentence is too long."""
+    """Yield blocks unchanged, and the sentences of all other text; cut a sentence that is too long."""
     prose: Numbered = []
     block: Numbered = []
     closing: re.Pattern[str] | None = None
@@ -474,7 +477,7 @@ def _sentences(prose: Numbered, size: int) -> Iterator[tuple[int, str]]:
 
 
 def _join(numbered: Numbered) -> Numbered:
-    """Join lines into one text; none if there are no lines."""
+    """Join lines into one text; return none if there are no lines."""
     return [(numbered[0][0], "\n".join(line for _, line in numbered) + "\n")] if numbered else []
 
 
@@ -488,7 +491,7 @@ def _cut(text: str, size: int) -> Iterator[str]:
 
 
 def _pack(pieces: Iterable[tuple[int, str]], chunking: Chunking) -> Iterator[Numbered]:
-    """Collect pieces into chunks of at most the size; each repeats the end of the one before."""
+    """Collect pieces into chunks of at most `size`; each chunk repeats the end of the previous one."""
     chunk: Numbered = []
     for number, piece in pieces:
         if chunk and _length(chunk) + len(piece.rstrip()) > chunking.size:

@@ -1,4 +1,4 @@
-"""Rows of files: JSON lines, CSV and Parquet, and lines of text files that may be compressed."""
+"""Read rows of JSON lines, CSV and Parquet files, and lines of text files that may be compressed."""
 
 import gzip
 import io
@@ -13,20 +13,20 @@ from mathrag.installation import find_missing_package
 from mathrag.reading import lines, parquet_process, row_process, tables
 from mathrag.reading.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Content, Defect, Row
 
-# Stream the rows of an upload in any known format, which its first bytes identify.
+# Rows of an upload in any known format, which the first bytes identify.
 
 MAX_DECOMPRESSED_BYTES = 1 << 30
-"""Maximum size of a file's columns after decompression, unless the operator sets another
+"""Maximum size of a file's decompressed columns in bytes, unless the operator sets another
 (`limits.decompressed_bytes`)."""
 HEAD = 1 << 16
-"""Number of bytes by which a format is recognised."""
+"""Number of bytes that are read to recognise a format."""
 
 
 class Format(StrEnum):
     """The format of an upload."""
 
     AUTO = "auto"
-    """Recognised by the first bytes."""
+    """Detect the format from the first bytes."""
     JSONL = "jsonl"
     CSV = "csv"
     PARQUET = "parquet"
@@ -41,14 +41,14 @@ REFUSED = (
     (b"\xfe\xff", "is UTF-16; save it as UTF-8 (`iconv -f UTF-16 -t UTF-8 FILE`)"),
     (LFS_POINTER, "is a Git LFS pointer, not the data; run `git lfs pull` and upload the file"),
 )
-"""How files that are not data begin, and what to do about them."""
+"""First bytes of files that cannot be read, with messages."""
 HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def read(
     file: IO[bytes],
     source: str,
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    format: Format = Format.AUTO,  # noqa: A002 - the API's name
     *,
     delimiter: str | None = None,
     longest: int = MAX_LINE_BYTES,
@@ -57,20 +57,20 @@ def read(
 ) -> Generator[Row, None, None]:
     """Yield the rows of `file`, from its current position; Parquet must be a file of the operating system.
 
-    `longest` is the limit of a line in bytes, `decompressed` of all data of a compressed file; `names` are those of a
-    table's columns. Close the generator, since it may run a process.
+    `longest` limits a line and `decompressed` all data of a compressed file, both in bytes; `names` are the columns of
+    a table. Close the generator, because it may run a process.
 
     Raises:
-        Invalid: there is a delimiter, and this is no CSV.
-        InvalidLine: this is no data, or not in that format; later on, where it is damaged.
-        TooLarge: later on, where there is more in it than `decompressed` allows.
+        Invalid: a delimiter is given for a file that is not CSV.
+        InvalidLine: the file has no data or another format, or, during iteration, it is damaged.
+        TooLarge: during iteration, if the file unpacks to more than `decompressed`.
     """
     start = file.tell()
     head = file.read(HEAD)
     file.seek(start)
     found = recognise(head, source, format, names) or Format.JSONL
     if delimiter is not None and found is not Format.CSV:
-        raise Invalid(f"`delimiter`: {source} is {found.value}, which has none", hint="leave it out")
+        raise Invalid(f"`delimiter` applies only to CSV, but {source} is {found.value}", hint="remove the delimiter")
     if found is Format.PARQUET:
         if not names.parquet:
             raise InvalidLine(source, 1, "is Parquet, which is not accepted here; export it as CSV or JSON lines")
@@ -85,13 +85,13 @@ def read(
 def recognise(
     head: bytes,
     source: str,
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    format: Format = Format.AUTO,  # noqa: A002 - the API's name
     names: tables.ColumnNames = tables.KNOWN,
 ) -> Format | None:
-    """Return the format of a file that begins with `head`; None if it could be any.
+    """Return the format of a file that starts with `head`; None if it may have any format.
 
     Raises:
-        InvalidLine: it is no data, or `format` says otherwise.
+        InvalidLine: the file has no data, or its format is not `format`.
     """
     if problem := explain_refusal(head) or explain_not_data(head):
         raise InvalidLine(source, 1, problem)
@@ -108,12 +108,12 @@ def recognise(
     if format is Format.PARQUET and found is not Format.PARQUET:
         raise InvalidLine(source, 1, "is not Parquet (its first bytes are not PAR1); set the format to `auto`")
     if found is not None and found is not format:
-        raise InvalidLine(source, 1, f"is {found}, not {format}; name that format, or `auto`")
+        raise InvalidLine(source, 1, f"is {found}, not {format}; set the format to {found} or `auto`")
     return format
 
 
 def explain_refusal(head: bytes) -> str | None:
-    """Return why a file with this beginning cannot be read, and what to do; None for text and Parquet."""
+    """Return the reason why a file with this start cannot be read, and the fix; None for text and Parquet."""
     problem = next((problem for signature, problem in REFUSED if head.startswith(signature)), None)
     if problem is None and head.count(b"\0", 0, 100) > len(head[:100]) // 4 and not head.startswith(MAGIC):
         return "is UTF-16 or UTF-32; save it as UTF-8 (`iconv -f UTF-16LE -t UTF-8 FILE`)"
@@ -121,7 +121,7 @@ def explain_refusal(head: bytes) -> str | None:
 
 
 def explain_not_data(head: bytes) -> str | None:
-    """Return why text with this beginning is not data; None if it may be."""
+    """Return the reason why text with this start is not data, and the fix; None if it may be data."""
     if head.removeprefix(BOM).lstrip().lower().startswith(HTML):
         return "is a web page, not the data; download the file itself (its raw link)"
     if b"\r" in head and b"\n" not in head and not head.startswith(MAGIC):
@@ -138,40 +138,40 @@ def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, N
             yield source, number, raw
 
 
-# Stream the members of a JSON array, which may be pretty-printed and larger than memory.
+# Members of a JSON array, which may be pretty-printed and larger than memory.
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 PIECE = 1 << 20
 BLANKS = b" \t\r\n"
 QUOTED = 20
-"""Bytes that a message quotes."""
+"""Largest number of bytes that a message quotes."""
 
 
 def read_array(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, None]:
     """Yield every member of the array, numbered from 1; a member is an object of at most `longest` bytes.
 
     Raises:
-        InvalidLine: the file is no array of objects from here on, or is cut off.
+        InvalidLine: the rest of the file is not an array of objects, or the file is truncated.
     """
     buffer, number = _Buffer(file, longest), 0
     buffer.take(b"[")
     while (separator := buffer.take(b",]" if number else b"]")) != b"]":
         number += 1
         if not buffer.is_at(b"{") or (number > 1 and not separator):
-            problem = f"the array of objects is broken here (there is {buffer.quote() or 'nothing more'})"
+            problem = f"the array of objects is not valid here (found {buffer.quote() or 'the end of the file'})"
             raise InvalidLine(source, number, f"{problem}; write [{{...}}, {{...}}], or one object per line")
         member = buffer.take_object()
         if member is None:
-            problem = "is cut off" if buffer.is_at_end else f"is longer than {longest} bytes"
+            problem = "is truncated" if buffer.is_at_end else f"is longer than {longest} bytes"
             raise InvalidLine(source, number, f"{problem}; copy the file again, or split the document")
         yield source, number, _join_lines(member)
     if more := buffer.quote():
-        problem = f"has more behind the array ({more})"
+        problem = f"has more text after the array ({more})"
         raise InvalidLine(source, number or 1, f"{problem}; write one array, or one object per line")
 
 
 def _join_lines(member: bytes) -> Content:
-    """Return an object that is written on several lines as its fields, since it cannot be sent as one line."""
+    """Return the fields of an object that is written on several lines, because it cannot be sent as one line."""
     if b"\n" not in member and b"\r" not in member:
         return member
     try:
@@ -181,7 +181,7 @@ def _join_lines(member: bytes) -> Content:
 
 
 class _Buffer:
-    """Bytes of a file from the current position on, at least those of the longest member."""
+    """Buffer of a file's bytes from the current position, large enough for the longest member."""
 
     def __init__(self, file: IO[bytes], longest: int) -> None:
         self._file = file
@@ -193,7 +193,7 @@ class _Buffer:
         self._at = len(BOM) if self._bytes.startswith(BOM) else 0
 
     def _fill(self) -> None:
-        """Read on until there are as many bytes as a member and its end may have."""
+        """Read until the buffer has as many bytes as a member and its end may have."""
         if len(self._bytes) - self._at > self._longest or self.is_at_end:
             return
         del self._bytes[: self._at]
@@ -213,7 +213,7 @@ class _Buffer:
                 return
 
     def take(self, wanted: bytes) -> bytes:
-        """Skip blanks, and take the byte behind them if it is one of `wanted`; else return nothing."""
+        """Skip blanks, and take the next byte if it is one of `wanted`; otherwise return b""."""
         self._skip_blanks()
         found = bytes(self._bytes[self._at : self._at + 1])
         if found not in wanted:
@@ -222,18 +222,18 @@ class _Buffer:
         return found
 
     def is_at(self, wanted: bytes) -> bool:
-        """Skip blanks, and tell whether this byte follows."""
+        """Skip blanks, and return True if the next byte is one of `wanted`."""
         self._skip_blanks()
         return self._bytes[self._at : self._at + 1] == wanted
 
     def quote(self) -> str:
-        """Return what follows behind blanks, for a message; empty at the end of the file."""
+        """Return the text after blanks, for a message; "" at the end of the file."""
         self._skip_blanks()
         found = self._bytes[self._at : self._at + QUOTED]
         return repr(found.decode(errors="replace")) if found else ""
 
     def take_object(self) -> bytes | None:
-        """Take the object that begins here; None if it does not end within the longest length."""
+        """Take the object that starts here; None if it does not end within the longest length."""
         self._fill()
         depth = 0
         for token in _TOKEN.finditer(self._bytes, self._at, self._at + self._longest):
@@ -245,7 +245,7 @@ class _Buffer:
         return None
 
 
-# Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
+# Rows of a Parquet file, which a process with bounded memory decompresses: kilobytes may become gigabytes.
 
 MAGIC = b"PAR1"
 PARQUET_HINT = (
@@ -258,13 +258,13 @@ def read_parquet(
 ) -> Generator[Row, None, None]:
     """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
 
-    `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
-    data, in bytes; `pairs` name the columns that the uploader chose.
+    `file` must be a file of the operating system. `longest` limits a row's text and `most` all decompressed data, both
+    in bytes; `pairs` are the columns that the user chose.
 
     Raises:
         NotInstalled: pyarrow is missing.
-        InvalidLine: the file is damaged, or has no column that is known.
-        TooLarge: it unpacks to more than `most`, or needs more memory than the process may take.
+        InvalidLine: the file is damaged, or has no known column.
+        TooLarge: the file unpacks to more than `most`, or needs more memory than the process may use.
     """
     if missing := find_missing_package("pyarrow", "mathrag[parquet]"):
         raise missing
@@ -272,23 +272,23 @@ def read_parquet(
     yield from row_process.read_rows(parquet_process.__name__, arguments, file, source, "Parquet file", PARQUET_HINT)
 
 
-# Read lines of text files, compressed with gzip or not, one by one; limits are checked before a line is read.
+# Lines of text files, with or without gzip, one by one; limits are checked before a line is read.
 
 GZIP = b"\x1f\x8b"
 TEXT_HINT = "unpack and split it, or raise `limits.decompressed_bytes`"
 Line = tuple[int, str | Defect]
-"""Number of a line, from 1, and its text without the line end, or what is wrong with it."""
+"""Number of a line, from 1, and its text without the line end, or its defect."""
 Sound = tuple[int, str]
 """A line without a defect."""
 
 
 def open_unpacked(file: IO[bytes], source: str, most: int = MAX_DECOMPRESSED_BYTES) -> IO[bytes]:
-    """Open the content of `file`, compressed or not; at most `most` bytes are decompressed.
+    """Open the content of `file`, compressed or not; decompress at most `most` bytes.
 
     Raises:
-        InvalidLine: this is no text.
-        TooLarge: later on, where more is unpacked than `most`.
-        Defect: later on, where the packed file is damaged.
+        InvalidLine: the file is not text.
+        TooLarge: while reading, if the file unpacks to more than `most`.
+        Defect: while reading, if the compressed file is damaged.
     """
     buffered: Any = file
     if buffered.peek(len(GZIP)).startswith(GZIP):
@@ -331,8 +331,8 @@ def read_whole(file: IO[bytes], source: str, most: int) -> bytes:
     """Read a file, compressed or not, into memory, without a byte order mark.
 
     Raises:
-        InvalidLine: this is no text, or the packed file is damaged.
-        TooLarge: it has more than `most` bytes, unpacked.
+        InvalidLine: the file is not text, or the compressed file is damaged.
+        TooLarge: the unpacked file has more than `most` bytes.
     """
     try:
         content = open_unpacked(file, source).read(most + 1)
@@ -344,7 +344,7 @@ def read_whole(file: IO[bytes], source: str, most: int) -> bytes:
 
 
 def require_sound(found: Iterator[Line], source: str) -> Iterator[Sound]:
-    """Yield the lines; a defect in any of them is an error."""
+    """Yield the lines; raise an error for a line with a defect."""
     for number, text in found:
         if isinstance(text, Defect):
             raise lines.locate_defect(text, source, number)
@@ -355,8 +355,8 @@ def decode_lines(file: IO[bytes], source: str, longest: int = MAX_LINE_BYTES) ->
     """Yield every line of the content that is not blank.
 
     Raises:
-        InvalidLine: the packed file is damaged from here on.
-        TooLarge: it unpacks to too much.
+        InvalidLine: the rest of the compressed file is damaged.
+        TooLarge: the file unpacks to more than the limit.
     """
     number = 0
     try:
@@ -375,7 +375,7 @@ def _decode(raw: bytes) -> str | Defect:
     except UnicodeDecodeError as error:
         return Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8")
     if "\0" in text:
-        return Defect("holds a NUL character; the file must be UTF-8 text (is it UTF-16?)")
+        return Defect("contains a NUL character; the file must be UTF-8 text (is it UTF-16?)")
     if "\r" in text:
-        return Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
+        return Defect(r"contains a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
     return text

@@ -16,36 +16,36 @@ from mathrag.reading.lines import Content, Defect, Row
 
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 _PYTHON_TEXT = re.compile(rf"""\s*(?P<text>'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*")\s*(?P<end>,|\])""")
-"""A text of a list as Python's `repr` writes it, and what follows it."""
+"""Matches a text in the `repr` of a Python list, and the separator after it."""
 MOST_SHOWN = 100
-"""Maximum number of columns that are shown although they are not known."""
+"""Largest number of unknown columns that are shown."""
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 UTF8 = 4
 """Maximum number of bytes of a character."""
 KEPT_EMPTY = frozenset((*columns.QUESTIONS, *columns.PASSAGES))
-"""Columns whose empty cells are empty texts; in all others an empty cell is no value."""
+"""Columns whose empty cells are empty texts; in all other columns an empty cell has no value."""
 
 
 class ColumnNames(NamedTuple):
-    """The columns that are read, and how their cells are."""
+    """Columns to read, and the forms of their cells."""
 
     columns: Columns
-    """Columns that are read; a header needs at least one, and others are ignored."""
+    """Columns to read; a header needs at least one of them, and other columns are ignored."""
     kept_empty: frozenset[str]
     nested: frozenset[str]
-    """Names in whose cells a list or an object is written as JSON."""
+    """Columns whose cells may contain a list or an object as JSON."""
     empty: str | None = ""
     """Value of an empty cell that is kept."""
     texts: frozenset[str] = frozenset()
-    """Names of `nested` that are refused where a text of theirs is read, so that other cells harm nobody."""
+    """Columns of `nested` whose texts are rejected when they are read; unread cells are never rejected."""
     shown: bool = False
-    """Whether the first row also has the columns that are not known, without values."""
+    """The first row also lists the unknown columns, without values."""
     parquet: bool = False
-    """Whether a Parquet file is accepted."""
+    """Parquet files are accepted."""
 
 
 def choose_columns(chosen: Columns) -> ColumnNames:
-    """Return how the cells of a corpus or dataset are read, with these columns."""
+    """Return the columns of a corpus or dataset, with the user's choices."""
     may_nest = (*columns.MESSAGES, *columns.CHOICES, *columns.RETRIEVED, *columns.METAS, columns.EXCLUDED)
     objects = (*columns.INPUTS, columns.OUTPUTS)
     nested = frozenset((*may_nest, *columns.REFERENCES, *columns.GOLD_DOCUMENTS, *columns.NUGGETS, *objects))
@@ -89,13 +89,13 @@ def rows(
 
 
 def has_known_header(head: bytes, names: ColumnNames = KNOWN) -> bool:
-    """Tell whether the first line names a known field."""
+    """Return True if the first line names a known field."""
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
     return any(_count_known_names(line, delimiter, names) for delimiter in DELIMITERS.values())
 
 
 class _DecodedLines:
-    """Yields decoded lines, and knows where the current row began; bytes that are not UTF-8 become surrogates."""
+    """Yields decoded lines, and records where the current row started; bytes that are not UTF-8 become surrogates."""
 
     def __init__(self, file: IO[bytes], longest: int) -> None:
         self._lines = lines.number_lines(file, longest)
@@ -125,11 +125,11 @@ class _DecodedLines:
 
 
 def _choose_delimiter(line: str, source: str, given: str | None, names: ColumnNames) -> str:
-    """Return the delimiter that splits `line` into most known names."""
+    """Return the delimiter that splits `line` into the most known names."""
     if given is not None:
         if given not in DELIMITERS:
-            problem = f"`delimiter`: {given!r} is none of {', '.join(DELIMITERS)}"
-            raise Invalid(problem, hint="name one of them, or leave it out")
+            problem = f"`delimiter`: {given!r} is not one of {', '.join(DELIMITERS)}"
+            raise Invalid(problem, hint="choose one of them, or omit it")
         return DELIMITERS[given]
     known = {delimiter: _count_known_names(line, delimiter, names) for delimiter in DELIMITERS.values()}
     most = max(known.values())
@@ -151,7 +151,7 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 
 def _check_header(header: list[str], source: str, names: ColumnNames) -> None:
-    """Check the names of columns; a column without a name, like pandas' index, is ignored."""
+    """Check the names of columns; ignore a column without a name, such as pandas' index."""
     try:
         lines.check_columns(header)
     except Defect as defect:
@@ -169,7 +169,7 @@ def _check_header(header: list[str], source: str, names: ColumnNames) -> None:
 
 
 def list_unknown(header: list[str], names: ColumnNames) -> list[str]:
-    """Return the columns that are shown although they are not known, as far as JSON and PostgreSQL can hold them."""
+    """Return the unknown columns to show, without names that JSON or PostgreSQL cannot store."""
     unknown = [name for name in header if name and names.columns.find(name) is None] if names.shown else []
     return [name for name in unknown if "\0" not in name and name.encode(errors="ignore").decode() == name][:MOST_SHOWN]
 
@@ -184,7 +184,7 @@ def _read_row(header: list[str], cells: list[str], text: _DecodedLines, longest:
     if not joined.isascii() and any("\udc80" <= character <= "\udcff" for character in joined):
         return Defect("is not UTF-8; save the file as UTF-8")
     if "\0" in joined:
-        return Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
+        return Defect("contains a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     try:
         found = (_read_cell(column, cell, names) for column, cell in zip(header, cells, strict=True))
         return {column: value for column, value in zip(header, found, strict=True) if value is not _NOTHING}
@@ -193,7 +193,7 @@ def _read_row(header: list[str], cells: list[str], text: _DecodedLines, longest:
 
 
 _NOTHING = object()
-"""An empty cell, or one of a column that is not read."""
+"""Value of an empty cell, or of a cell in an ignored column."""
 
 
 def _read_cell(column: str, cell: str, names: ColumnNames) -> Any:
@@ -206,9 +206,9 @@ def _read_cell(column: str, cell: str, names: ColumnNames) -> Any:
 
 
 def _parse_python_list(cell: str) -> list[str] | None:
-    """Return the texts of a list as Python's `repr` writes it, such as `['a', "it's"]`; None if it is something else.
+    """Return the texts of a list in Python's `repr` form, such as `['a', "it's"]`; None for any other text.
 
-    Each text is read by itself: as a whole, NumPy's `['a' 'b']` would be one text.
+    Each text is parsed separately: parsed as a whole, NumPy's `['a' 'b']` would be one text.
     """
     text = cell.strip()
     found, at = list[str](), 1
@@ -224,7 +224,7 @@ def _parse_python_list(cell: str) -> list[str] | None:
 
 
 def _parse_nested(column: str, cell: str, names: ColumnNames) -> Any:
-    """Parse a cell that looks like a list or an object, as JSON or as Python writes a list of texts."""
+    """Parse a cell that looks like a list or an object, as JSON or as the `repr` of a list of texts."""
     if not cell.lstrip().startswith(("[", "{")):
         return cell
     lines.check_values(cell.encode(errors="replace"))

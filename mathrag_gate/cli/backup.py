@@ -1,4 +1,4 @@
-"""`mathrag backup` and `mathrag restore`: the embedded stack as one file, and back."""
+"""`mathrag backup` and `mathrag restore`: write the embedded stack to one file, and restore it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +13,10 @@ from shared.settings import load
 
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, such as mathrag-backup.zip.")]
 Source = Annotated[Path, typer.Argument(metavar="FILE", help="File that `mathrag backup` wrote.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 EmptyDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="New or empty data directory to restore into (default: .mathrag).")
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="New or empty data directory to restore into (default: .mathrag)."),
 ]
 
 
@@ -23,7 +24,8 @@ def backup(file: Target, data_dir: DataDir = None, force: Force = False, as_json
     """Write the database and the indexes of a running stack to one file, while its jobs run."""
     with report_errors(as_json=as_json, needs="mathrag-gate[embedded]"):
         _refuse_own_database(
-            "so `mathrag backup` cannot back it up", "use its own tools: pg_dump --format=custom --file=FILE DATABASE"
+            "which `mathrag backup` does not back up",
+            "use PostgreSQL's tools: pg_dump --format=custom --file=FILE DATABASE",
         )
         written = archive.back_up(require_directory(data_dir), file, replace=force)
         size = file.stat().st_size
@@ -31,16 +33,16 @@ def backup(file: Target, data_dir: DataDir = None, force: Force = False, as_json
             print_json({"file": str(file), "bytes": size, "backup": written})
             return
         typer.echo(f"Wrote {file} ({size / (1 << 20):.1f} MiB): release {written.release}, schema {written.schema}.")
-        typer.echo("It holds all questions, answers and prompts; only you can read it. Configuration, plug-ins and")
-        typer.echo("model files are not in it.")
+        typer.echo("It contains all questions, answers and prompts; only you can read it. It does not contain the")
+        typer.echo("configuration, plug-ins and model files.")
 
 
 def restore(file: Source, data_dir: EmptyDir = None, as_json: AsJson = False) -> None:
-    """Restore a backup into a new data directory; jobs that were in flight continue at the next `mathrag up`."""
+    """Restore a backup into a new data directory; its running jobs continue at the next `mathrag up`."""
     with report_errors(as_json=as_json, needs="mathrag-gate[embedded]"):
         _refuse_own_database(
             "which `mathrag up` would use instead of the restored one",
-            f"unset it; or restore there: unzip -p {file} database.dump | pg_restore --no-owner --dbname=DATABASE",
+            f"unset it, or restore there: unzip -p {file} database.dump | pg_restore --no-owner --dbname=DATABASE",
         )
         directory = resolve_directory(data_dir)
         restored = archive.restore(file, directory)
@@ -53,4 +55,4 @@ def restore(file: Source, data_dir: EmptyDir = None, as_json: AsJson = False) ->
 
 def _refuse_own_database(why: str, hint: str) -> None:
     if load().database_url:
-        raise Failed("usage", f"MATHRAG_DATABASE_URL names a server of your own, {why}", hint)
+        raise Failed("usage", f"MATHRAG_DATABASE_URL names your own database server, {why}", hint)

@@ -1,4 +1,4 @@
-"""Chromium or Chrome as it is installed, to make a PDF or a picture of a page on the disk."""
+"""Make a PDF or a picture of a local page with an installed Chromium or Chrome."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from mathrag.client.errors import Failed
 from mathrag.errors import NotInstalled
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-"""Programs that are looked for, in this order."""
+"""Names of the program, in the order of the search."""
 TIMEOUT_S = 120
 WIDTH, HEIGHT = 1400, 900
 """Size of a picture in pixels of the page."""
@@ -24,14 +24,14 @@ def find_browser() -> str:
     """Return the path of an installed Chromium or Chrome.
 
     Raises:
-        NotInstalled: there is none.
+        NotInstalled: no browser is installed.
     """
     for name in NAMES:
         if found := shutil.which(name):
             return found
     raise NotInstalled(
-        f"no Chromium or Chrome was found (looked for {', '.join(NAMES)} on the PATH), which makes PDF and PNG",
-        hint="install one, for example: apt install chromium; without --pdf and --png none is needed",
+        f"--pdf and --png need Chromium or Chrome, but no {', '.join(NAMES)} was found on the PATH",
+        hint="install one, for example apt install chromium, or omit --pdf and --png",
     )
 
 
@@ -45,7 +45,7 @@ def print_pdf(browser: str, page: Path, file: Path, place: str = "") -> None:
 
 
 def take_picture(browser: str, page: Path, file: Path, place: str = "", *, height: int = HEIGHT) -> None:
-    """Draw what a window of `WIDTH` x `height` shows of a page, at twice as many pixels, into the PNG `file`.
+    """Draw a page in a window of `WIDTH` x `height`, at twice as many pixels, into the PNG `file`.
 
     Raises:
         Failed: the browser wrote no file.
@@ -56,10 +56,10 @@ def take_picture(browser: str, page: Path, file: Path, place: str = "", *, heigh
 
 def _run(browser: str, page: Path, file: Path, place: str, *options: str) -> None:
     file.unlink(missing_ok=True)
-    # Chromium refuses its sandbox to root. The page is ours, loads nothing and runs no script but ours.
+    # Chromium's sandbox does not work for root. The page was written by this command, and loads and runs nothing else.
     sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     address = f"{page.absolute().as_uri()}#{place}"
-    # A profile of its own, as a browser that runs already would take the command over and write nothing.
+    # Use a separate profile, because a running browser would take over the command and write nothing.
     with tempfile.TemporaryDirectory(prefix="mathrag-browser-", ignore_cleanup_errors=True) as profile:
         command = [browser, *OPTIONS, *sandbox, f"--user-data-dir={profile}", *options, address]
         try:
@@ -68,5 +68,5 @@ def _run(browser: str, page: Path, file: Path, place: str, *options: str) -> Non
         except (OSError, subprocess.TimeoutExpired) as error:
             said = str(error)[:200]
     if not file.is_file():
-        hint = f"the pages are complete: open {page} in a browser and print it there"
+        hint = f"the pages of the report are complete: open {page} in a browser and print it there"
         raise Failed("internal", f"{browser} did not write {file}: {said}", hint=hint)

@@ -1,4 +1,4 @@
-"""The part of `mathrag doctor` that needs the server: the configuration, and what this machine lacks for a job."""
+"""Checks of `mathrag doctor` that need the server package: the configuration, and the requirements on this machine."""
 
 import os
 import subprocess
@@ -18,11 +18,11 @@ from mathrag_gate.stack.backup import add_running_addresses, list_variables
 from shared.settings import load
 
 PROGRAM = "services.orchestrator.probes"
-"""Program that runs the checks with the settings of its environment and of this folder."""
+"""Module that runs the checks with the settings of its environment and of this folder."""
 
 
 def check_configuration() -> tuple[list[Check], bool]:
-    """Return a failed check for each problem of the configuration, and whether the settings can be loaded at all."""
+    """Return a failed check for each problem of the configuration, and True if the settings can be loaded."""
     findings = [
         Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix) for finding in config.check()
     ]
@@ -34,7 +34,7 @@ def check_configuration() -> tuple[list[Check], bool]:
 
 
 def check_servers() -> Iterator[Check]:
-    """Yield whether the embedded servers run and have no known vulnerability; nothing if none is installed and used."""
+    """Yield a check of the embedded servers: they run, without known vulnerability. Yield nothing if none is used."""
     settings = load()
     replaced = {versions.POSTGRESQL: settings.database_url, versions.VALKEY: settings.redis_url}
     try:
@@ -58,14 +58,14 @@ def check_this_machine(data_dir: Path | None) -> list[Check]:
 
 
 def run_checks(environment: Mapping[str, str]) -> list[Check]:
-    """Run the service's checks in this environment; without a stack, only those that need no other process."""
+    """Run the service's checks in this environment; without a stack, run only those that need no other process."""
     return msgspec.json.decode(run(PROGRAM, environment=environment).stdout, type=list[Check])
 
 
 def run(
     module: str, question: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run `python -m module`, showing its standard error as it is written.
+    """Run `python -m module`, and show its standard error while it runs.
 
     Args:
         module: the service's module.
@@ -81,5 +81,5 @@ def run(
     )  # fmt: skip
     if not ended.stdout:
         message = f"{module} ended with exit code {ended.returncode} and no result"
-        raise Failed("internal", message, hint="see its messages above")
+        raise Failed("internal", message, hint="read its messages above")
     return ended

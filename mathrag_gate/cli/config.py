@@ -1,6 +1,6 @@
 """`mathrag config`: check settings, show them, and change the configuration while the services run.
 
-Settings are read when services start. The configuration can be changed while they run: it holds the defaults of
+Services read the settings when they start. The configuration can be changed while they run: it has the defaults for
 parameters that a job does not set.
 """
 
@@ -35,7 +35,7 @@ from shared.settings import REPOSITORY, Settings, load
 
 config = typer.Typer()
 QUICK_S = 5.0
-"""Longest wait for the server: the settings in files are shown even when none answers."""
+"""Longest wait for the server in seconds; if it does not answer, the command shows only the settings in files."""
 
 
 @config.command("schema")
@@ -46,7 +46,7 @@ def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] =
 
 
 def schema() -> str:
-    """Return the JSON schema of the settings, as config-schema.json in the repository holds it."""
+    """Return the JSON schema of the settings, the content of config-schema.json."""
     described = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()}
     return msgspec.json.format(msgspec.json.encode(described), indent=2).decode().replace(f"{REPOSITORY}/", "")
 
@@ -54,7 +54,7 @@ def schema() -> str:
 @config.command()
 def validate(
     file: Annotated[
-        Path | None, typer.Argument(help="Settings file (default: MATHRAG_CONFIG, else mathrag.yaml).")
+        Path | None, typer.Argument(help="Settings file (default: MATHRAG_CONFIG, or mathrag.yaml).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -67,14 +67,18 @@ def validate(
 
 
 def check(file: Path | None = None) -> list[ConfigFinding]:
-    """Return what is wrong with `file` and the environment; empty when both are valid.
+    """Return the problems of `file` and the environment; empty if both are valid.
 
     Raises:
-        Failed: there is no such file.
+        Failed: the file does not exist.
     """
     if file is not None:
         if not file.is_file():
-            raise Failed("not_found", f"there is no file {file}", hint="mathrag config schema prints its schema")
+            raise Failed(
+                "not_found",
+                f"settings file {file} does not exist",
+                hint="correct the path; mathrag config schema prints the schema",
+            )
         os.environ["MATHRAG_CONFIG"] = str(file)
     found = find_missing_file() or find_wrong_shape()
     try:
@@ -88,7 +92,7 @@ def check(file: Path | None = None) -> list[ConfigFinding]:
 
 
 def print_findings(found: list[ConfigFinding]) -> None:
-    """Print one line for each finding and one for its fix."""
+    """Print one line for each finding and one line for its fix."""
     for finding in found:
         typer.echo(str(finding))
         typer.echo(f"  fix: {finding.fix}")
@@ -124,7 +128,7 @@ def change(
     values: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME=VALUE...", help="Parameter and value, as in --set of a job; null restores the default."
+            metavar="NAME=VALUE", help="Parameter and value, in the form of --set; null restores the default."
         ),
     ],
     as_json: AsJson = False,
@@ -140,7 +144,7 @@ def change(
 
 @config.command(cls=ApiCommand)
 def history(
-    limit: Annotated[int, typer.Option(help="Number of versions to list.")] = 20, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 20, as_json: AsJson = False
 ) -> None:
     """List the versions of the configuration, newest first: time, author and parameters."""
 
@@ -150,7 +154,7 @@ def history(
 
     list_and_print(
         service.list_configurations(), ("VERSION", "WHEN", "WHO", "PARAMETERS"), make_row, as_json,
-        limit=limit, nothing="No parameter has been changed yet: see mathrag config set --help",
+        limit=limit, nothing="No parameter was changed yet: mathrag config set --help",
     )  # fmt: skip
 
 

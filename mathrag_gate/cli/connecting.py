@@ -1,4 +1,4 @@
-"""Connects a model: tries it with one prompt before it stands in the settings file."""
+"""Connect a model: try it with one prompt, then add it to the settings file."""
 
 import asyncio
 import io
@@ -31,14 +31,14 @@ from shared.settings import Settings, load
 QUESTION = "What is 17 + 25? Answer with one sentence."
 DUTIES = {"judge": "rates documents", "generate": "writes answers"}
 SERVED_S = 120.0
-"""Longest wait for the guard to register the model, which hashes a large file first."""
+"""Longest wait in seconds for the guard to register the model; it first hashes a file, which may be large."""
 POLL_S = 0.5
 SERVERS = ("MATHRAG_DATABASE_URL", "MATHRAG_REDIS_URL", "MATHRAG_GUARD_URL")
-"""Variables with servers that another stack uses, so none is started beside it for a trial."""
+"""Environment variables with servers of another stack; if one is set, no second stack is started for a trial."""
 
 
 def print_models(folder: Path | None, ollama: str | None, *, as_json: bool) -> None:
-    """Print what could be connected: the models of Ollama, and GGUF files."""
+    """Print the models that could be connected: Ollama's models, and GGUF files."""
     found = asyncio.run(connecting.find_models([folder] if folder else [], ollama or DEFAULT_URL))
     if as_json:
         print_json(found)
@@ -46,8 +46,8 @@ def print_models(folder: Path | None, ollama: str | None, *, as_json: bool) -> N
     if not found:
         raise Failed(
             "not_found",
-            "no model was found: no Ollama server answers, and there is no GGUF file in the usual folders",
-            hint="ollama pull qwen2.5:7b; or name a file's folder (--folder), or an address:"
+            "no model was found: no Ollama server answers, and the usual folders contain no GGUF file",
+            hint="run ollama pull qwen2.5:7b, or name the folder of a file with --folder, or an address:"
             " mathrag model connect https://models.example.org/v1",
         )
     print_table(("MODEL", "WHERE", "MIB"), [(each.what, each.source, each.mib) for each in found])
@@ -65,11 +65,11 @@ def connect(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Connect the model that `what` names, as `mathrag model connect` does.
+    """Connect the model that `what` names, for `mathrag model connect`.
 
     Raises:
-        Invalid, Unavailable: there is no such model, or it gives no answer.
-        Conflict: another model has its name.
+        Invalid, Unavailable: the model does not exist, or gives no answer.
+        Conflict: another model has the same name.
     """
     described = asyncio.run(
         connecting.describe_model(what, served=served, api_key_env=api_key_env, ollama_url=ollama or DEFAULT_URL)
@@ -83,7 +83,7 @@ def connect(
     reply = None
     if not (untried or running or any(map(os.environ.get, SERVERS))):
         if not as_json:
-            typer.echo(f"Trying {described.name} with one prompt, on a stack of its own ...")
+            typer.echo(f"Trying {described.name} with one prompt, on a temporary stack ...")
         reply = _try_model(described, settings)
     connecting.write_settings(file, changed)
     again = [f"mathrag down --data-dir {shlex.quote(str(directory))}"] * running + ["mathrag up --detach"]
@@ -92,16 +92,16 @@ def connect(
     if as_json:
         print_json({"file": str(file), "name": described.name, "roles": roles, "reply": reply, "next": again})
         return
-    typer.echo(f"  asked     {QUESTION}\n  answered  {reply}" if reply is not None else "  It was not tried.")
+    typer.echo(f"  asked     {QUESTION}\n  answered  {reply}" if reply is not None else "  The model was not tried.")
     typer.echo(f"{file}: by default, {described.name} {' and '.join(DUTIES[each] for each in roles)}")
     typer.echo(f"  next: {' && '.join(again)}")
 
 
 def _validate(text: str) -> None:
-    """Check the settings as they would be.
+    """Check the new settings.
 
     Raises:
-        Failed: they would be wrong.
+        Failed: the new settings are invalid.
     """
     with NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(text)
@@ -112,7 +112,7 @@ def _validate(text: str) -> None:
 
 
 def _try_model(described: NewModel, settings: Settings) -> str:
-    """Return the model's answer to `QUESTION`, from a stack that has only this model."""
+    """Return the model's answer to `QUESTION`, from a stack with only this model."""
     configuration: dict[str, Any] = {
         "models": {described.name: described.fields},
         "roles": dict.fromkeys(ROLES, described.name),
@@ -139,5 +139,7 @@ def _try_model(described: NewModel, settings: Settings) -> str:
         sample = client.send(jobs.sample(job, 0))
     if sample["failure"]:
         problem = f"{described.name} gave no answer: {sample['failure']}: {take_last_line(sample['detail'])}"
-        raise Failed("unavailable", problem, hint="look at the log of its server; --untried connects it all the same")
+        raise Failed(
+            "unavailable", problem, hint="read the log of its server; --untried connects the model without a trial"
+        )
     return str(sample["text"]).strip()

@@ -1,4 +1,4 @@
-"""`mathrag demo`: two corpora, and five pipelines on each, on a stack of its own that keeps running."""
+"""`mathrag demo`: run five pipelines on two corpora, on a separate stack that keeps running."""
 
 import io
 import os
@@ -28,41 +28,48 @@ from mathrag_gate.cli import stack
 from mathrag_gate.cli.report import compare_with_first, fetch_jobs, fetch_relevant
 from mathrag_gate.cli.up import CONFIGURATION, DATA, own_stack
 from mathrag_gate.demo import sentences
-from mathrag_gate.demo.world import build, read, useful, write
+from mathrag_gate.demo.world import build, is_useful, read, write
 from mathrag_gate.stack import control
 from shared.params import QUALITY_ALONE
 from shared.pipelines import registry
 from shared.pipelines.measured import MEASURED
 
 SETTINGS = ("orthogonal", "clean")
-"""One in which most documents mislead, and one in which none does (docs/reference/reproduction.md)."""
+"""Settings of the world: in the first, most documents mislead, in the second none (docs/reference/reproduction.md)."""
 PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}, **QUALITY_ALONE}
-"""As of docs/reference/reproduction.md: answers have some 30 tokens, numbers of the world one digit, and quality alone
-reorders all candidates."""
+"""Parameters of docs/reference/reproduction.md: answers have about 30 tokens, the world's numbers have one digit, and
+all candidates are reordered by quality alone."""
 QUICK = 10
-"""Questions of each set in quick form: enough to see every part work, too few to tell pipelines apart."""
+"""Questions of each set with --quick: enough to see that every part works, too few to compare pipelines."""
 CALL_COSTS = {"judge": 2, "generate": 5}
-"""Seconds of a call of the shipped models, as a ratio; other calls take next to none."""
+"""Relative time of a call of the shipped models; other calls take almost no time."""
 ASKED, ANSWERED, RATED = 0.14, 0.82, 0.94
-"""Shares of the whole time after which the jobs are submitted, all answers are given, and two jobs are measured."""
+"""Shares of the whole time at which the jobs are submitted, all questions are answered, and two jobs are measured."""
 METRIC, LABEL_JUDGE = "context_relevance", "label-judge"
-"""A metric without gold answers, and the shipped model that was trained for its label."""
+"""A metric that needs no gold answers, and the shipped model that was trained for it."""
 DATA_DIR = Path(".mathrag") / "demo"
 
-Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
+Seed = Annotated[int, typer.Option(help="Random seed; it determines the questions, the documents and the results.")]
 DemoFolder = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Folder of the demo; an earlier demo there is deleted (default: .mathrag/demo)."),
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Folder of the demo; an earlier demo there is deleted (default: .mathrag/demo).",
+    ),
 ]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="Ask 10 questions of each set: shows that everything works, compares nothing.")
+    bool,
+    typer.Option(
+        "--quick", help="Ask only 10 questions of each set: enough to see that everything works, too few to compare."
+    ),
 ]
-Stop = Annotated[bool, typer.Option("--stop", help="Stop the service at the end, instead of leaving it running.")]
+Stop = Annotated[bool, typer.Option("--stop", help="Stop the service at the end; by default it keeps running.")]
 
 
 def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False, stop: Stop = False) -> None:
     """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
-    # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
+    # SIGTERM must also stop the stack: SystemExit runs the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = data_dir or DATA_DIR
     with report_errors(as_json=False, needs="mathrag-gate[embedded]"):
@@ -72,32 +79,36 @@ def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False, stop
         with ExitStack() as undo:
             undo.callback(_stop, folder)
             url = _demonstrate(seed, folder, QUICK if quick else None)
-            print(f"\nThe demonstration took {time.monotonic() - began:.0f} s.")
+            print(f"\nThe demo took {time.monotonic() - began:.0f} s.")
             program = _name_program()
             if stop:
-                print(f"See it again:  {shlex.join([*program, 'open', '--data-dir', str(folder)])}")
+                print(f"To open its pages again:  {shlex.join([*program, 'open', '--data-dir', str(folder)])}")
             else:
                 undo.pop_all()
                 print(sentences.own_data(url, folder, program, elsewhere="MATHRAG_URL" in os.environ))
 
 
 def _make_room(folder: Path) -> None:
-    """Stop and delete an earlier demonstration.
+    """Stop and delete an earlier demo.
 
     Raises:
-        Failed: `folder` holds something else, or the stack there has unfinished jobs or data of the reader.
+        Failed: `folder` has other files, or the stack there has unfinished jobs or the user's data.
     """
     ours = folder == DATA_DIR or ((folder / CONFIGURATION).is_file() and (folder / DATA).is_dir())
     if folder.is_dir() and any(folder.iterdir()) and not ours:
-        raise Failed("conflict", f"{folder} has files that no demo wrote", hint="name an empty folder by --data-dir")
+        raise Failed(
+            "conflict",
+            f"folder {folder} has files that are not from a demo",
+            hint="name an empty folder with --data-dir",
+        )
     if control.find_holder(folder / DATA) is not None:
         with _connect(folder) as client:
             kept = [job["name"] for job in client.all(jobs.list_jobs()) if job["state"] not in jobs.ENDED]
             for request in (texts.list_corpora(), texts.list_datasets()):
                 kept += [each["name"] for each in client.all(request) if each["name"] not in SETTINGS]
         if kept:
-            message = f"the service of an earlier demo runs on {folder}, with unfinished jobs or data of yours"
-            hint = f"name another folder by --data-dir; to have it deleted: mathrag down --data-dir {folder / DATA}"
+            message = f"the service of an earlier demo runs on {folder}, with unfinished jobs or your own data"
+            hint = f"name another folder with --data-dir; to delete the data: mathrag down --data-dir {folder / DATA}"
             raise Failed("conflict", f"{message}: {', '.join(dict.fromkeys(kept))}", hint=hint)
         _stop(folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -111,7 +122,7 @@ def _stop(folder: Path) -> None:
 
 
 def _name_program() -> list[str]:
-    """Return the words that start this program in the shell that started it."""
+    """Return the words that start this program in the user's shell."""
     called = Path(sys.argv[0])
     if called.name != "mathrag":
         return [sys.executable, "-P", "-m", "mathrag.cli.main"]
@@ -120,7 +131,7 @@ def _name_program() -> list[str]:
 
 
 def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
-    """Run the demonstration with `questions` of each set (None: all), and return the address of its stack.
+    """Run the demo with `questions` of each set (None means all), and return the address of its stack.
 
     Raises:
         Failed: a step or a job failed.
@@ -152,20 +163,27 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
             url = client.url
     scores = {name: found["metrics"][METRIC] for name, found in measured.items()}
     _say(f"One question of {SETTINGS[0]}", example)
-    _say("Answers that are right, with the 95 % interval", sentences.accuracies(worlds, reports))
-    _say(f"How much the documents help in {SETTINGS[0]}, without a right answer at hand", sentences.metric(scores))
-    _say("Who scored the documents", sentences.gate({name: found["mathrag-gate"] for name, found in reports.items()}))
+    _say("Right answers, with the 95 % interval", sentences.accuracies(worlds, reports))
+    _say(f"How much the documents help in {SETTINGS[0]}, measured without the right answers", sentences.metric(scores))
+    _say(
+        "Did the rules or the judge score the documents?",
+        sentences.gate({name: found["mathrag-gate"] for name, found in reports.items()}),
+    )
     conclusions = (sentences.paragraph(f"{name}: {sentences.conclusion(pair)}") for name, pair in pairs.items())
-    _say("What follows", *conclusions)
+    _say("Conclusions", *conclusions)
     print(sentences.paragraph(f"{sentences.loads(made, measuring)} {sentences.audits(violations)}"))
-    print(sentences.paragraph(f"Every answer, with figures, in a report that needs no server: {index}"))
+    print(
+        sentences.paragraph(
+            f"A report with every answer and with figures, which you can open without a server: {index}"
+        )
+    )
     return url
 
 
 def _connect(folder: Path) -> Client:
     running = address.read_state(folder / DATA)
     if running is None or running.phase != "running":
-        hint = f"stop it, and try again: mathrag down --data-dir {folder / DATA}"
+        hint = f"stop it with mathrag down --data-dir {folder / DATA}, and try again"
         raise Failed("unavailable", f"the service on {folder / DATA} is not ready", hint=hint)
     return Client(running.url)
 
@@ -176,12 +194,12 @@ def _upload_world(client: Client, setting: str, seed: int, folder: Path, questio
     corpus = client.send(texts.upload("corpora", Sources(paths.corpus_lines(folder / "corpus.jsonl")), setting))
     rows = islice(paths.dataset_lines(folder / "dataset.jsonl"), questions)
     dataset = client.send(texts.upload("datasets", Sources(rows), setting))
-    misleading = sum(not useful(document.kind) for document in written.documents)
+    misleading = sum(not is_useful(document.kind) for document in written.documents)
     return sentences.World(dataset["items"], corpus["documents"], misleading)
 
 
 def _answer_all(client: Client, steps: Steps) -> dict[str, dict[str, Any]]:
-    """Run all jobs at once, so that they share every model load; return their reports by setting and pipeline.
+    """Run all jobs at the same time, so that they share every model load; return reports by setting and pipeline.
 
     Raises:
         Failed: a job did not complete.
@@ -205,7 +223,7 @@ def _answer_all(client: Client, steps: Steps) -> dict[str, dict[str, Any]]:
 
 
 def _measure_documents(client: Client, steps: Steps, reports: dict[str, Any]) -> dict[str, Any]:
-    """Have the documents of two jobs rated, in one more load of a model, and return their reports by pipeline.
+    """Rate the documents of two jobs with one more model load, and return the reports by pipeline.
 
     Raises:
         Failed: a job did not complete.
@@ -233,8 +251,8 @@ def _wait(client: Client, steps: Steps, submitted: Iterable[str], doing: str, fi
 
 
 def measure_progress(all_jobs: Iterable[Any]) -> float:
-    """Return the share of the models' work that is done, from 0 to 1; every sample needs a generation, but for those
-    that are only measured."""
+    """Return the completed share of the models' work, from 0 to 1. Every sample needs a generation, except samples that
+    are only measured."""
     done = total = 0
     for job in all_jobs:
         stages = job.get("stages", {})
@@ -248,7 +266,7 @@ def measure_progress(all_jobs: Iterable[Any]) -> float:
 
 
 def _show_example(client: Client, reports: dict[str, Any]) -> str:
-    """Show a question that tells the pipelines apart, with the documents that made the difference if there are any."""
+    """Show a question that the pipelines answer differently, if possible with the documents that cause it."""
     samples = {name: list(client.all(jobs.samples(each["id"]))) for name, each in reports.items()}
     asked = [{name: each[at] for name, each in samples.items()} for at in sentences.list_examples(samples)]
     for rows in asked:

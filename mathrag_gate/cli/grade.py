@@ -1,4 +1,4 @@
-"""`mathrag grade`: grade the answers in a file."""
+"""`mathrag grade`: grade the answers in a file, without a running stack."""
 
 import asyncio
 import os
@@ -22,28 +22,28 @@ from shared.replies import Failure, Graded
 
 STDIN = "-"
 LONGEST = 1 << 20
-"""Largest length of a line in bytes, as in an upload."""
+"""Largest length of a line in bytes, the same as in an upload."""
 EXAMPLE = '{"answer": "0.5", "gold": "\\\\frac{1}{2}"}'
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class GradeInput(msgspec.Struct, frozen=True):
-    """The fields of a line that are read; others are ignored."""
+    """The known fields of a line; others are ignored."""
 
     answer: str | None
-    """None means that there is no answer, which counts as wrong."""
+    """Answer; None counts as wrong."""
     gold: str
     golds: tuple[str, ...] = ()
     """Further gold answers."""
     choices: tuple[str, ...] = ()
-    """Texts of the choices A, B, C ..., for the grader `choice`."""
+    """Texts of the choices A, B, C and so on, for the grader `choice`."""
 
 
 class AnswerLine(NamedTuple):
-    """Pairs an answer with the number of its line, by which errors and results refer to it."""
+    """An answer and the number of its line, which errors and results name."""
 
     number: int
-    """From 1."""
+    """Number of the line, from 1."""
     answer: GradeInput
 
 
@@ -52,10 +52,10 @@ _ANSWER = msgspec.json.Decoder(GradeInput)
 
 @contextmanager
 def open_source(source: str) -> Iterator[BinaryIO]:
-    """Open the file called `source`, or standard input for "-".
+    """Open the file `source`, or standard input for "-".
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if source == STDIN:
         yield sys.stdin.buffer
@@ -65,10 +65,10 @@ def open_source(source: str) -> Iterator[BinaryIO]:
 
 
 async def read_answers(file: BinaryIO, source: str) -> AsyncIterator[AnswerLine]:
-    """Yield the answers in `file`, which is called `source`; blank lines are skipped.
+    """Yield the answers in `file`, whose name is `source`; skip blank lines.
 
     Raises:
-        Failed: a line is too long or holds no answer; file and number are named.
+        Failed: a line is too long or has no answer; the message names the file and the line.
     """
     name = "standard input" if source == STDIN else source
     number = 0
@@ -85,9 +85,9 @@ async def read_answers(file: BinaryIO, source: str) -> AsyncIterator[AnswerLine]
 
 
 async def _read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Yield lines of at most `LONGEST` bytes; a longer line yields more bytes than that, which the caller refuses.
+    """Yield the lines; a line over `LONGEST` bytes yields a longer one, which the caller rejects.
 
-    A pipe is read asynchronously, so that answers are graded while it delivers the next ones.
+    A pipe is read asynchronously, so that answers are graded while the next ones arrive.
     """
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
@@ -103,33 +103,31 @@ async def _read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
     with suppress(ValueError):
         return await reader.readline()
-    return b"x" * (LONGEST + 1)  # what the reader has dropped was too long
+    return b"x" * (LONGEST + 1)  # the reader dropped a line that is too long
 
 
 AHEAD = 16
-"""Answers that are read ahead of the one that is printed next, for each process."""
+"""Number of answers that are read ahead of the next printed one, for each process."""
 WORDS = {True: "right", False: "wrong", None: "no verdict"}
 
 From = Annotated[
     str, typer.Option("--from", metavar="FILE", help='JSON lines with "answer" and "gold"; - reads standard input.')
 ]
-Name = Annotated[str, typer.Option("--grader", metavar="NAME", help="Grader, such as math, exact, text or choice.")]
+Name = Annotated[str, typer.Option("--grader", help="Grader of the answers, such as math, exact, text or choice.")]
 Processes = Annotated[int, typer.Option(min=1, max=64, help="Number of grading processes.")]
-Deadline = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time to grade an answer, in seconds.")
-]
+Deadline = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time for grading one answer.")]
 
 
 class GradedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The verdict on one line, as --json prints it."""
+    """Verdict on one line, in the form of --json."""
 
     line: int
     correct: bool | None
     verdicts: dict[str, bool | None]
-    """Verdicts by grader; the strict one compares texts."""
+    """Verdicts by grader; the strict grader compares texts."""
     score: float | None = None
     failure: str | None = None
-    """Why there is no verdict: grader_timeout, unparsed, ..."""
+    """Reason for a missing verdict, such as grader_timeout or unparsed."""
     detail: str | None = None
 
 
@@ -140,7 +138,7 @@ def grade(
     deadline: Deadline = DEADLINE_S,
     as_json: AsJson = False,
 ) -> None:
-    """Grade the answers in a file, in its order, without a service; --json prints one object per line."""
+    """Grade the answers in a file, without a running stack; --json prints one object per line, in its order."""
     with report_errors(as_json=as_json):
         try:
             found = get_grader(grader)
@@ -148,7 +146,7 @@ def grade(
             raise Failed("usage", str(error)) from error
         if found.mark is None:
             hint = "submit a job, or choose another grader with --grader"
-            raise Failed("usage", f"grader {grader!r} needs the judge model, which only jobs can use", hint)
+            raise Failed("usage", f"--grader {grader} needs the judge model, which only jobs can call", hint)
         with open_source(source) as file:
             lines = read_answers(file, source)
             asyncio.run(_print(lines, grader, GradingPool(processes, deadline_s=deadline), as_json=as_json))
@@ -178,7 +176,7 @@ async def _print(lines: AsyncIterator[AnswerLine], name: str, pool: GradingPool,
 async def _grade_in_order(
     lines: AsyncIterator[AnswerLine], name: str, pool: GradingPool
 ) -> AsyncIterator[tuple[AnswerLine, Verdict | Failure]]:
-    """Yield verdicts in the order of the lines, while later lines are already read and graded."""
+    """Yield verdicts in the order of the lines; later lines are read and graded at the same time."""
     queue: asyncio.Queue[tuple[AnswerLine, asyncio.Task[Verdict | Failure]] | None] = asyncio.Queue(AHEAD * pool.size)
     started: set[asyncio.Task[Any]] = set()
 
@@ -206,7 +204,7 @@ async def _grade_in_order(
 
 
 def _describe(line: AnswerLine, result: GradedLine) -> str:
-    """Return the verdict for a person; the strict one is added only if it differs."""
+    """Return the verdict as text; the strict verdict is added only if it differs."""
     strict = result.verdicts.get("strict")
     differs = "" if strict in (None, result.correct) else f"; strictly {WORDS[strict]}"
     why = f" ({result.failure}: {result.detail})" if result.failure else differs

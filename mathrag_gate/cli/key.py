@@ -1,4 +1,4 @@
-"""`mathrag key`: manage API keys, directly in the database, so that the first key needs no other key."""
+"""`mathrag key`: manage API keys directly in the database, so that creating the first key needs no key."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,27 +25,29 @@ key = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the key, such as its user: letters, digits, `.`, `_` and `-`.")]
 Scopes = Annotated[list[Scope], typer.Option("--scope", help="Scope of the key: read, submit or operate.")]
-Expires = Annotated[str | None, typer.Option(help="Lifetime, such as 90d, 24h or 30m (default: no expiry).")]
-Grace = Annotated[str, typer.Option(help="How long the old key stays valid, such as 24h.")]
-Which = Annotated[str, typer.Argument(help="Name of the key, or its prefix such as mrg_1a2b3c4d.")]
+Expires = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="Lifetime, such as 90d, 24h or 30m (default: no expiry).")
+]
+Grace = Annotated[str, typer.Option(metavar="DURATION", help="Time for which the old key stays valid, such as 24h.")]
+Which = Annotated[str, typer.Argument(metavar="KEY", help="Name of the key, or its prefix such as mrg_1a2b3c4d.")]
 
 
 @key.command()
 def create(
     name: Name, scope: Scopes, expires: Expires = None, data_dir: DataDir = None, as_json: AsJson = False
 ) -> None:
-    """Create a key and print it; it cannot be shown again."""
+    """Create a key and print it; it is shown only once."""
     with report_errors(as_json=as_json):
         lifetime = None if expires is None else _parse_duration("--expires", expires)
         made = _run_on_database(data_dir, lambda database: keys.create_key(database, LOCAL, name, set(scope), lifetime))
         _show(name, made, as_json=as_json)
         if not keys_required(load()):
-            typer.echo("This stack asks for no keys: `access.keys: required` changes that.", err=True)
+            typer.echo("This stack does not require keys; set `access.keys: required` to change that.", err=True)
 
 
 @key.command()
 def rotate(name: Name, grace: Grace = "24h", data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Replace a key by a new one; the old one stays valid for --grace."""
+    """Replace a key with a new one; the old key stays valid for --grace."""
     with report_errors(as_json=as_json):
         span = _parse_duration("--grace", grace)
         made = _run_on_database(data_dir, lambda database: keys.rotate_key(database, LOCAL, name, span))
@@ -65,7 +67,7 @@ def revoke(which: Which, data_dir: DataDir = None, as_json: AsJson = False) -> N
 
 @key.command(name="list")
 def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List all keys ever created, with their states; the keys themselves are not stored."""
+    """List all keys by prefix, including revoked and expired ones; the keys themselves are not stored."""
     with report_errors(as_json=as_json):
         found = _run_on_database(data_dir, keys.list_keys)
         if as_json:
@@ -85,7 +87,9 @@ def _run_on_database(data_dir: Path | None, work: Callable[[Database], Awaitable
             return await work(database)
         except (SQLAlchemyError, OSError) as error:
             message = "the database failed: " + str(error).partition("\n")[0]
-            raise Failed("unreachable", message, hint="see its log, and check MATHRAG_DATABASE_URL") from error
+            raise Failed(
+                "unreachable", message, hint="read the database's log, and check MATHRAG_DATABASE_URL"
+            ) from error
         finally:
             await database.close()
 
@@ -104,4 +108,4 @@ def _show(name: str, made: str, *, as_json: bool) -> None:
         print_json({"name": name, "key": made})
     else:
         typer.echo(made)
-        typer.echo(f"This is the key of {name!r}; it cannot be shown again.", err=True)
+        typer.echo(f"This is the key of {name!r}; it is shown only once.", err=True)

@@ -1,4 +1,4 @@
-"""`mathrag purge`: delete jobs directly in the database as its owner, which no API may do."""
+"""`mathrag purge`: delete jobs directly in the database as its owner; the API cannot delete."""
 
 import asyncio
 import getpass
@@ -23,28 +23,39 @@ from shared.storage.database import Database
 _DAYS = re.compile(r"(\d{1,5})d")
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs to delete, by name or id.", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="JOB",
+        help="Job: name, id, or the first characters of the id (four or more).",
+        show_default=False,
+    ),
 ]
 Before = Annotated[
     str | None,
-    typer.Option(metavar="DATE", help="Delete jobs that ended before a date (2026-12-31), or longer ago than 90d."),
+    typer.Option(
+        metavar="DATE", help="Delete jobs that ended before a date, such as 2026-12-31, or before an age, such as 90d."
+    ),
 ]
 KeepLast = Annotated[int | None, typer.Option(metavar="N", min=0, help="Delete ended jobs except the newest N.")]
 OlderThan = Annotated[
     str | None,
-    typer.Option(metavar="DATE", help="Delete only unused calls older than this; later jobs may reuse younger ones."),
+    typer.Option(
+        metavar="DATE", help="Delete only unused calls from before this date or age; later jobs may reuse newer calls."
+    ),
 ]
 Unused = Annotated[
     bool,
     typer.Option("--unused", help="Also delete datasets and corpora that no job uses, and experiments without jobs."),
 ]
-Chat = Annotated[bool, typer.Option("--chat", help="Delete ended chats; restricts --before and --keep-last to chats.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; delete nothing.")]
+Chat = Annotated[
+    bool, typer.Option("--chat", help="Delete ended chats; --before and --keep-last then only apply to chats.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the command would delete; delete nothing.")]
 HEAD = ("JOB", "NAME", "STATE", "SAMPLES", "STEPS")
 
 
 class AgeFilter(NamedTuple):
-    """Selects ended jobs by their age, except for the newest `keep`."""
+    """Filter of ended jobs by age, without the newest `keep`."""
 
     before: datetime | None
     keep: int
@@ -52,7 +63,7 @@ class AgeFilter(NamedTuple):
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
-    """What was deleted, or would be in a dry run."""
+    """Deleted data, or, in a dry run, the data that would be deleted."""
 
     dry_run: bool
     jobs: list[purging.JobContent]
@@ -76,26 +87,26 @@ def purge(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Permanently delete ended jobs, and the model calls that no job uses any more."""
+    """Permanently delete ended jobs, and the model calls that no job uses."""
     with report_errors(as_json=as_json):
         calls_before = _parse_date("--calls-older-than", calls_older_than)
         by_age = bool(before) or keep_last is not None or chat
         if not (references or by_age or calls_before or unused):
-            hint = "name jobs, or select them: mathrag purge --keep-last 20 --dry-run"
-            raise Failed("usage", "nothing is selected to purge", hint)
+            hint = "name jobs, or select them, for example: mathrag purge --keep-last 20 --dry-run"
+            raise Failed("usage", "no jobs are selected", hint)
         owner = owner_url(load(), data_dir)
         aged = AgeFilter(_parse_date("--before", before), keep_last or 0, chat) if by_age else None
         jobs = asyncio.run(_find_jobs(owner, references or [], aged))
         if not as_json:
             print_table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
         if not (dry_run or yes):
-            confirm(f"Delete {format_count(len(jobs), 'job')} for good?", as_json=as_json)
+            confirm(f"Permanently delete {format_count(len(jobs), 'job')}?", as_json=as_json)
         done = Purged(dry_run=True, jobs=jobs) if dry_run else asyncio.run(_purge(owner, jobs, unused, calls_before))
         print_json(done) if as_json else _print_result(done)
 
 
 async def _find_jobs(url: str, references: Sequence[str], aged: AgeFilter | None) -> list[purging.JobContent]:
-    """Return the jobs that are named, and those chosen by age and number."""
+    """Return the named jobs, and those that the filter selects."""
     owner = Database(url, pinned=False)
     try:
         found = await purging.find_jobs(owner, references)
@@ -122,7 +133,7 @@ def _parse_date(option: str, given: str | None) -> datetime | None:
     """Parse a date (midnight UTC), a time, or a number of days before now.
 
     Raises:
-        Failed: it is none of these.
+        Failed: the text has none of these forms.
     """
     if given is None:
         return None
@@ -131,8 +142,8 @@ def _parse_date(option: str, given: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(given)
     except ValueError:
-        hint = "write 2026-12-31, 2026-12-31T08:00Z or 30d"
-        raise Failed("usage", f"{option}: {given!r} is not a date", hint) from None
+        hint = "write for example 2026-12-31, 2026-12-31T08:00Z or 30d"
+        raise Failed("usage", f"{option} {given}: not a date or an age", hint) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -155,7 +166,7 @@ def delete(kind: Literal["corpus", "dataset"], name: str, data_dir: Path | None,
     """Delete a corpus or dataset as the owner of the database, after a confirmation unless `yes`."""
     owner = owner_url(load(), data_dir)
     if not yes:
-        confirm(f"Delete {kind} {name} for good?", as_json=as_json)
+        confirm(f"Permanently delete {kind} {name}?", as_json=as_json)
     backup.delete(owner, kind, name)
     if as_json:
         print_json({"deleted": name, "kind": kind})

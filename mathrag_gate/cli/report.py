@@ -20,30 +20,30 @@ from mathrag.messages import format_count
 from mathrag_gate.cli import browser
 
 MOST_COMPARED = 30
-"""Most jobs that GET /v1/comparison accepts; an experiment has its own comparisons."""
+"""Largest number of jobs that GET /v1/comparison accepts; an experiment has its own comparisons."""
 
 MOST_DOCUMENTS = 20_000
-"""Documents of a corpus up to which the report looks for the relevant ones, 500 with each request."""
+"""Largest corpus, in documents, for which the report finds the relevant ones; a request returns 500."""
 SHORTEST_ID = 4
-"""Characters of an id that name a job."""
+"""Number of characters of an id that identify a job."""
 ROW_HEIGHT, MOST_ADDED = 50, 10
-"""Pixels that the first screen grows by for every job from the third one on, and at most how often."""
+"""Pixels that the first screen grows for each job after the second, and the largest number of such steps."""
 PDF, PNG, PLACE = "report.pdf", "report.png", "picture"
-"""Files made of the first screen, and the place at which the page shows it alone."""
+"""Files of the first screen, and the anchor at which the page shows only the first screen."""
 
 report = typer.Typer()
-Experiment = Annotated[str | None, typer.Option(metavar="NAME", help="Report all jobs of this experiment instead.")]
+Experiment = Annotated[str | None, typer.Option(help="Report all jobs of this experiment, instead of JOB.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the report; created if it does not exist.")]
 Title = Annotated[
-    str | None, typer.Option(help="Title of the report (default: a question that names what was compared).")
+    str | None, typer.Option(help="Title of the report (default: a question that names the compared systems).")
 ]
-Summary = Annotated[str | None, typer.Option(metavar="TEXT", help="Text of yours to stand below the title.")]
+Summary = Annotated[str | None, typer.Option(metavar="TEXT", help="Your text below the title.")]
 Names = Annotated[
     list[str] | None,
     typer.Option(
         "--name",
         metavar="JOB=LABEL",
-        help="What to call a job, or a variant of the experiment (default: what its pipeline does).",
+        help="Label of a job, or of a variant of the experiment (default: a description of its pipeline).",
     ),
 ]
 Pdf = Annotated[bool, typer.Option("--pdf", help=f"Also write the first screen as {PDF}; needs Chromium or Chrome.")]
@@ -69,9 +69,13 @@ def bundle(
     """
     with report_errors(as_json=as_json), Client() as client:
         if bool(jobs) == bool(experiment):
-            raise Failed("usage", "name either jobs or an experiment", hint="mathrag report bundle JOB... --out DIR")
+            raise Failed(
+                "usage",
+                "a report needs either JOB or --experiment",
+                hint="for example: mathrag report bundle JOB --out DIR",
+            )
         if not client.shows and not force and out.exists() and any(out.iterdir()):
-            raise Failed("conflict", f"{out} is not empty", hint="choose another folder, or --force")
+            raise Failed("conflict", f"folder {out} is not empty", hint="choose another folder, or add --force")
         from mathrag_gate.report import write
 
         chromium = browser.find_browser() if pdf or png else ""
@@ -125,13 +129,13 @@ def fetch_jobs(client: Client, references: Sequence[str], data: Path) -> Iterato
 
 
 def make_slug(name: str, id_: str) -> str:
-    """Return a folder name made of a job's name, with other characters replaced, and its id, so that it is unique."""
+    """Return a unique folder name from a job's name, with special characters replaced, and its id."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60]
     return f"{plain or 'job'}-{id_[:8]}"
 
 
 def compare_with_first(client: Client, ids: Sequence[str]) -> Any:
-    """Return the comparison of every job with the first; None for one job, or for too many."""
+    """Return the comparison of every job with the first one; None for one job, or for too many."""
     if not 1 < len(ids) <= MOST_COMPARED:
         return None
     return client.send(api.compare(ids, baseline=ids[0]))
@@ -141,7 +145,7 @@ def read_labels(texts: Sequence[str], folders: Sequence[FetchedJob], pooled: Any
     """Return labels by the id of a job, or by the name of a system of the experiment whose comparison is `pooled`.
 
     Raises:
-        Failed: a text is not of the form NAME=LABEL with a name of this report, or two are about the same.
+        Failed: a text is not of the form NAME=LABEL, its name is not in this report, or a name or label is repeated.
     """
     if pooled:
         shown = [each["name"] for each in pooled["jobs"]]
@@ -151,16 +155,18 @@ def read_labels(texts: Sequence[str], folders: Sequence[FetchedJob], pooled: Any
         known = {name: each.id for each in folders for name in (each.id, each.name)}
     labels: dict[str, str] = {}
     for text in texts:
-        # A name may hold "=" itself, as those of an experiment's points do.
+        # A name may contain "=", for example that of an experiment's point.
         parts = [(text[:place], text[place + 1 :].strip()) for place, letter in enumerate(text) if letter == "="]
         match = [(key, label) for name, label in reversed(parts) for key in _find_keys(name, known) if label]
         if not match:
             hint = f"write --name 'NAME=LABEL' with one of: {', '.join(shown)}"
-            raise Failed("usage", f"--name {text}: no job of this report and its label", hint=hint)
+            raise Failed("usage", f"--name {text} does not name a job of this report and a label", hint=hint)
         key, label = match[0]
         if key in labels or label in labels.values():
             raise Failed(
-                "usage", f"--name {text}: the job has a label, or another job has this one", hint="give it once"
+                "usage",
+                f"--name {text}: the job already has a label, or another job has this label",
+                hint="give each job one unique label",
             )
         labels[key] = label
     return labels
@@ -174,9 +180,9 @@ def _find_keys(name: str, known: Mapping[str, str]) -> Collection[str]:
 
 
 def fetch_relevant(client: Client, folders: Sequence[FetchedJob]) -> dict[str, dict[int, list[str]]]:
-    """Return the hashes of the relevant documents by job and item, of jobs whose dataset names any.
+    """Return the hashes of the relevant documents by job and item, for jobs whose dataset names them.
 
-    Jobs over large corpora are left out, and those whose dataset or corpus has been replaced or deleted since.
+    Skip jobs with large corpora, and jobs whose dataset or corpus was replaced or deleted since.
     """
     from mathrag_gate.report import JobFiles
 
@@ -206,12 +212,12 @@ def fetch_relevant(client: Client, folders: Sequence[FetchedJob]) -> dict[str, d
 
 
 def _match_relevant(client: Client, dataset: str, corpus: str) -> dict[int, list[str]]:
-    """Return the hashes of the documents whose ids the items of a dataset name; grade 0 means not relevant."""
+    """Return the hashes of the documents that the items of a dataset name; grade 0 means not relevant."""
     hashes: defaultdict[str, list[str]] = defaultdict(list)
-    for document in client.all(texts.documents(corpus).limited(MOST_OF_A_PAGE)):
+    for document in client.all(texts.documents(corpus).with_limit(MOST_OF_A_PAGE)):
         hashes[document["id"]].append(document["hash"])
     relevant = {}
-    for item in client.all(texts.items(dataset).limited(MOST_OF_A_PAGE)):
+    for item in client.all(texts.items(dataset).with_limit(MOST_OF_A_PAGE)):
         graded = {name for name, grade in (item["gold_documents"] or {}).items() if grade > 0}
         if graded:
             relevant[item["index"]] = sorted({hash_ for name in graded for hash_ in hashes.get(name, ())})

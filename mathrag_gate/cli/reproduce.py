@@ -1,4 +1,4 @@
-"""`mathrag reproduce`: the paper's experiment with other models, and its published answers."""
+"""`mathrag reproduce`: repeat the paper's experiment with other models, and grade its published answers."""
 
 import hashlib
 import os
@@ -45,58 +45,67 @@ from shared.pipelines.imported import IMPORTED
 
 reproduce = typer.Typer(no_args_is_help=True)
 
-# `mathrag reproduce math`. Every step can be run again: finished work is reused, and interrupted work continues.
+# `mathrag reproduce math`. Every step can be repeated: finished work is reused, and interrupted work continues.
 
 SERVED_S = 120.0
-"""Longest wait for the guard to know the models of both roles: it looks for them again every few seconds."""
+"""Longest wait in seconds for the guard to know the models of both roles; it searches every few seconds."""
 POLL_S = 0.5
 UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
-"""What an experiment's name may not hold."""
-EMBEDDER = "put bge-small-en-v1.5 as a GGUF there, or choose another with --embedder (docs/how-to/math.md)"
-"""Replaces the doctor's fix, which would change settings that belong to the preset."""
-AGAIN = "run the same command again: it repeats only what failed"
+"""Matches characters that an experiment's name may not have."""
+EMBEDDER = "put bge-small-en-v1.5 there as a GGUF file, or choose another with --embedder (docs/how-to/math.md)"
+"""Fix that replaces the doctor's, which would change settings of the preset."""
+AGAIN = "run the same command again: it only repeats the failed jobs"
 PAPER = {"dense": "86.00 ± 0.00 %", "sparse": "85.00 ± 0.00 %", "hybrid": "81.00 ± 0.00 %", "gate": "86.80 ± 1.10 %"}
 """The paper's accuracy by variant, with the standard deviation over five runs."""
-CAVEATS = "docs/how-to/math.md#limits-of-the-comparison says which of the paper's figures can be compared with these"
+CAVEATS = "docs/how-to/math.md#limits-of-the-comparison explains which of the paper's figures are comparable with these"
 
 Preset = Annotated[
     str, typer.Option("--preset", help="Preset: paper (Ollama), paper-code, paper-tgi, small, or your own YAML file.")
 ]
-Data = Annotated[Path | None, typer.Option(help="Folder with MATH's training set and the questions.")]
-Corpus = Annotated[Path | None, typer.Option(help="Training set, if --data does not contain it under its usual name.")]
+Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with MATH's training set and the questions.")]
+Corpus = Annotated[
+    Path | None, typer.Option(help="MATH's training set, if --data does not contain it under its usual name.")
+]
 Questions = Annotated[Path | None, typer.Option(help="Questions: MATH-500, MATH's test set, or a part of it.")]
 Items = Annotated[
     int | None, typer.Option(min=1, help="Number of questions, in proportion to the subjects (default: the preset's).")
 ]
 Repeats = Annotated[
-    int | None, typer.Option(min=1, help="How often each question is asked (default: the preset's, 5).")
+    int | None, typer.Option(min=1, help="Number of times that each question is asked (default: the preset's, 5).")
 ]
 Sampled = Annotated[
-    bool, typer.Option("--sampled", help="Use temperature 0.7; greedy repeats would share their replies.")
+    bool, typer.Option("--sampled", help="Use temperature 0.7; without it, repeats are greedy and share their replies.")
 ]
 Redraw = Annotated[
     bool,
-    typer.Option("--redraw-judge", help="Rate documents again in every repeat, to see the judge's variation."),
+    typer.Option("--redraw-judge", help="Rate the documents again in every repeat, to show the judge's variation."),
 ]
 Heatmap = Annotated[bool, typer.Option("--heatmap", help="Also run the grid of weights: 65 more jobs of one repeat.")]
-Server = Annotated[str | None, typer.Option(help="Address of the Ollama server (default: http://127.0.0.1:11434).")]
-Device = Annotated[str | None, typer.Option(help="UUID of the GPU (`nvidia-smi -L`), to measure its memory.")]
-Budget = Annotated[int | None, typer.Option(min=1, help="GPU memory that models may use, in MiB (default: 11264).")]
+Server = Annotated[
+    str | None, typer.Option(metavar="URL", help="Address of the Ollama server (default: http://127.0.0.1:11434).")
+]
+Device = Annotated[
+    str | None, typer.Option(metavar="UUID", help="UUID of the GPU (`nvidia-smi -L`), to measure its memory.")
+]
+Budget = Annotated[
+    int | None, typer.Option(min=1, metavar="MIB", help="GPU memory that models may use (default: 11264).")
+]
 Slots = Annotated[
-    int | None, typer.Option(min=1, help="Questions in parallel, as in OLLAMA_NUM_PARALLEL (default: 4).")
+    int | None,
+    typer.Option(min=1, help="Number of questions in parallel, the same as OLLAMA_NUM_PARALLEL (default: 4)."),
 ]
 Embedder = Annotated[
-    str | None, typer.Option(help="GGUF file of bge-small-en-v1.5, address of its server, or `shipped`.")
+    str | None, typer.Option(help="GGUF file of bge-small-en-v1.5, the address of its server, or `shipped`.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder for all files (default: reproduction/PRESET).")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before models are loaded.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running afterwards.")]
-Name = Annotated[str, typer.Argument(help="Preset: paper, paper-code, paper-tgi or small.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for all files (default: reproduction/PRESET).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the service running afterwards.")]
+Name = Annotated[str, typer.Argument(metavar="PRESET", help="Preset: paper, paper-code, paper-tgi or small.")]
 
 
 @reproduce.command("preset")
 def show_preset(name: Name, as_json: AsJson = False) -> None:
-    """Print a preset, to edit as your own: `mathrag reproduce preset paper > own.yaml`."""
+    """Print a preset, so that you can edit a copy: `mathrag reproduce preset paper > own.yaml`."""
     with report_errors(as_json=as_json):
         text = presets.read_text(name)
         if as_json:
@@ -128,14 +137,14 @@ def math(
 ) -> None:
     """Check, plan, run and report dense, sparse, hybrid and the gate on MATH, next to the paper's figures.
 
-    It starts its own service on this machine, with data below --out, and stops it afterwards; set MATHRAG_URL to use
-    a running service. After an interruption, the same command continues.
+    The command starts a separate service on this machine, with data below --out, and stops it afterwards. Set
+    MATHRAG_URL to use a running service. After an interruption, run the same command again to continue.
     """
     with report_errors(as_json=as_json):
         configured = {"server": server, "device": device, "budget": budget, "slots": slots, "embedder": embedder}
         given = ", ".join(f"--{option}" for option, value in configured.items() if value is not None)
         if given and os.environ.get("MATHRAG_URL"):
-            message = f"{given} cannot be used with MATHRAG_URL: that service is already configured"
+            message = f"{given} cannot be used with MATHRAG_URL, because that service is already configured"
             raise Failed("usage", message, hint="omit these options, or unset MATHRAG_URL")
         chosen = presets.load(preset)
         corpus, questions = problems.find(data, corpus, questions)
@@ -147,7 +156,7 @@ def math(
         name = Path(preset).stem
         bodies = {name: chosen.experiment, **({f"{name}-weights": chosen.make_heatmap()} if heatmap else {})}
         out = (out or Path("reproduction") / name).absolute()
-        # With --json, the steps go to stderr for a person, and only the reports to stdout.
+        # With --json, the steps go to stderr, and only the reports go to stdout.
         with redirect_stdout(sys.stderr) if as_json else nullcontext(), _connect(chosen, out, keep=keep) as client:
             digests = _wait_for_models(client, chosen, name)
             place = _upload(client, corpus, asked)
@@ -171,7 +180,7 @@ def math(
 
 @contextmanager
 def _connect(preset: presets.Preset, out: Path, *, keep: bool) -> Iterator[Client]:
-    """Connect to the service that MATHRAG_URL names, or start one for this run; both are checked first.
+    """Connect to the service that MATHRAG_URL names, or start one for this run; check it first.
 
     Raises:
         Failed: a check failed; nothing was started.
@@ -194,7 +203,7 @@ def _require_passed(found: list[Check]) -> None:
     """Print all checks.
 
     Raises:
-        Failed: a check failed; the hint is the first failed check's fix.
+        Failed: a check failed; the hint is the fix of the first one.
     """
     doctor.print_checks(found)
     wrong = next((check for check in found if not check.ok), None)
@@ -203,10 +212,10 @@ def _require_passed(found: list[Check]) -> None:
 
 
 def _wait_for_models(client: Client, preset: presets.Preset, name: str) -> dict[str, str | None]:
-    """Return the digests of the models that answer, by name, once a guard serves all of them.
+    """Wait until a guard serves all models, and return their digests by name.
 
     Raises:
-        Failed: no guard serves them in time, or they are not the preset's.
+        Failed: no guard serves them in time, or they are not the preset's models.
     """
     deadline = time.monotonic() + SERVED_S
     while True:
@@ -215,19 +224,23 @@ def _wait_for_models(client: Client, preset: presets.Preset, name: str) -> dict[
         if not missing:
             break
         if time.monotonic() > deadline:
-            hint = f"mathrag doctor; the guard's log says more ({client.url})"
+            hint = f"run mathrag doctor, and read the guard's log ({client.url})"
             raise Failed("unavailable", f"no guard serves {', '.join(missing)} after {SERVED_S:.0f} s", hint)
         time.sleep(POLL_S)
     for role, wanted in preset.configuration.get("roles", {}).items():
         if (other := found[role]["name"]) != wanted:
-            hint = f"configure it as in `mathrag reproduce preset {name}`, or unset MATHRAG_URL"
-            raise Failed("conflict", f"{other} answers {role} at {client.url}, but the preset requires {wanted}", hint)
+            hint = f"configure the service like `mathrag reproduce preset {name}`, or unset MATHRAG_URL"
+            raise Failed(
+                "conflict",
+                f"the service at {client.url} uses {other} for {role}, but the preset requires {wanted}",
+                hint,
+            )
     return {model["name"]: model["digest"] for model in found.values()}
 
 
 def _upload(client: Client, corpus: Path, asked: bytes) -> dict[str, str]:
-    """Upload corpus and questions, and return their names, which are derived from their content: repeating it changes
-    nothing."""
+    """Upload corpus and questions, and return their names. The names are derived from the content, so repeating the
+    upload changes nothing."""
     whole = hashlib.sha256(b"".join(Sources(paths.corpus_lines(corpus))))
     names = {"dataset": f"math-{hashlib.sha256(asked).hexdigest()[:8]}", "corpus": f"math-{whole.hexdigest()[:8]}"}
     made = upload(client, "corpora", names["corpus"], Sources(paths.corpus_lines(corpus)), progress.SilentUpload())
@@ -248,10 +261,10 @@ def _exists(client: Client, name: str) -> bool:
 
 
 def _plan(client: Client, documents: list[dict[str, Any]], *, yes: bool) -> None:
-    """Print what new experiments would need, and ask whether to continue unless the answer is known to be `yes`.
+    """Print the plan of new experiments, and ask for confirmation unless `yes`.
 
     Raises:
-        Failed: the models fit on no device, the answer is no, or there is no terminal to ask on.
+        Failed: the models do not fit on a device, the user declines, or standard input is not a terminal.
     """
     for each in documents:
         found = client.send(experiments.plan(each))
@@ -261,16 +274,18 @@ def _plan(client: Client, documents: list[dict[str, Any]], *, yes: bool) -> None
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failed("usage", "confirmation is needed, and there is no terminal", "run the same command with --yes")
+        raise Failed(
+            "usage", "cannot ask for confirmation: standard input is not a terminal", "run the same command with --yes"
+        )
     if not typer.confirm("\nContinue?", default=True):
-        raise Failed("usage", "nothing was submitted", "run the same command to be asked again")
+        raise Failed("usage", "you declined, so nothing was submitted", "run the same command to be asked again")
 
 
 def _run(client: Client, document: dict[str, Any], folder: Path, *, is_new: bool) -> Any:
-    """Submit the experiment, or resume the one of this name; print its report and write it to `folder`.
+    """Submit the experiment, or resume the one with this name; print its report and write it to `folder`.
 
     Raises:
-        Failed: one of its jobs failed or was cancelled.
+        Failed: a job of the experiment failed or was cancelled.
     """
     name = document["name"]
     client.send(experiments.submit(document, key=name) if is_new else experiments.resume(name))
@@ -285,7 +300,7 @@ def _run(client: Client, document: dict[str, Any], folder: Path, *, is_new: bool
     return found
 
 
-# `mathrag reproduce published`. Every step can be run again: the dataset and the jobs that are there already are used.
+# `mathrag reproduce published`. Every step can be repeated: existing datasets and jobs are used.
 
 EXPERIMENT = "20251124_184341"
 """The published experiment that is the paper's main table."""
@@ -293,16 +308,17 @@ GRADER = "math-dataset"
 ANOTHER_NAME = "choose another name: --name NAME"
 
 PublishedData = Annotated[
-    Path, typer.Option(help="Folder with runs.csv, responses.jsonl, items.jsonl and, for the page, two optional files.")
+    Path, typer.Option(metavar="DIR", help="Folder with runs.csv, responses.jsonl, items.jsonl and two optional files.")
 ]
 Training = Annotated[
     Path | None, typer.Option("--problems", help="MATH's training set, if --data does not contain it as train.jsonl.")
 ]
-Experiment = Annotated[str, typer.Option(help="Experiment to grade; the default is the paper's main table.")]
+Experiment = Annotated[str, typer.Option(help="Published experiment to grade; the default is the paper's main table.")]
 Grader = Annotated[str, typer.Option(help="Grader of the answers, such as math.")]
-PublishedName = Annotated[str, typer.Option(help="Name of the dataset, with which the jobs' names begin.")]
+PublishedName = Annotated[str, typer.Option(help="Name of the dataset, and prefix of the jobs' names.")]
 Page = Annotated[
-    Path | None, typer.Option("--out", help="Also write a page in Markdown: every changed verdict, and all else.")
+    Path | None,
+    typer.Option("--out", help="Also write a Markdown page with every changed verdict and all other results."),
 ]
 
 
@@ -318,9 +334,9 @@ def published(
 ) -> None:
     """Grade the paper's published answers again, and show both verdicts and the comparison with the gate.
 
-    It imports one job for each method into the running service. Run again, it imports nothing. --out writes a page
-    with every changed verdict and its reason, differences, and what the files say about rho, the weights, seconds and
-    Recall@5; on a page that is there, it replaces only these parts.
+    The command imports one job for each method into the running service; if you repeat it, it imports nothing. --out
+    writes a page with every changed verdict and its reason, the differences, and the files' figures on rho, the
+    weights, seconds and Recall@5. On an existing page, it only replaces these parts.
     """
     with report_errors(as_json=as_json), Client() as client:
         training = problems or next((data / each for each in CORPUS if (data / each).exists()), None)
@@ -355,7 +371,7 @@ def published(
             blocks = published_runs.make_blocks(found, methods, compared["pairs"], samples, grader)
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(rewrite_blocks(page, blocks), "utf-8")
-            typer.echo(f"written: {out}", err=True)
+            typer.echo(f"wrote {out}", err=True)
         if as_json:
             print_json({"experiment": experiment, "grader": grader, "methods": methods, "comparison": compared})
         else:
@@ -363,7 +379,7 @@ def published(
 
 
 def _print_verdicts(methods: list[Json], compared: Json, grader: str) -> None:
-    """Print both verdicts by method, and the comparison of every method with the gate."""
+    """Print both verdicts by method, and the comparison of each method with the gate."""
     rows = []
     for each in methods:
         theirs = each["theirs"] and f"{each['theirs']['differing']} of {each['theirs']['scored']}"
@@ -381,10 +397,10 @@ def _encode(found: list[Fields]) -> list[bytes]:
 
 
 def _import(client: Client, name: str, dataset: str, grader: str, answers: list[Fields]) -> Job:
-    """Import the answers as a job, or return the job of this name if it grades the same dataset.
+    """Import the answers as a job, or return the job with this name if it grades the same dataset.
 
     Raises:
-        Failed: another job has the name.
+        Failed: another job has this name.
     """
     there = next(iter(client.first(jobs.list_jobs(name=name), 1)), None)
     if there is None:
@@ -396,7 +412,7 @@ def _import(client: Client, name: str, dataset: str, grader: str, answers: list[
     report = client.send(jobs.report(there["id"]))
     used = report["settings"]["pipeline"], report["settings"]["dataset"], report["grader"]
     if used != (IMPORTED, dataset, grader):
-        message = "job {} exists, and is of pipeline {}, dataset {} and grader {}".format(name, *used)
+        message = "job {} already exists, with pipeline {}, dataset {} and grader {}".format(name, *used)
         raise Failed("conflict", message, ANOTHER_NAME)
-    typer.echo(f"{name} is there already", err=True)
+    typer.echo(f"job {name} already exists", err=True)
     return there

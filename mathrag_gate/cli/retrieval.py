@@ -1,4 +1,4 @@
-"""`mathrag retrieval`: measure and tune retrieval with a program of the retriever; no stack needs to run."""
+"""`mathrag retrieval`: measure and tune retrieval with a program of the retriever, without a running stack."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,23 +16,32 @@ SERVICE = "services.retriever.evaluation"
 
 retrieval = typer.Typer(no_args_is_help=True)
 
-From = Annotated[Path, typer.Option("--from", help="BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.")]
+From = Annotated[
+    Path, typer.Option("--from", metavar="DIR", help="BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.")
+]
 K = Annotated[int, typer.Option("--k", help="Length of each ranked list, in documents.")]
 
 
 @retrieval.command("eval")
 def evaluate(
     source: From,
-    mode: Annotated[str, typer.Option(help="Mode: dense, sparse, hybrid, weighted, weighted-z-score, enhanced ...")],
+    mode: Annotated[
+        str, typer.Option(help="Retrieval mode, such as dense, sparse, hybrid, weighted, weighted-z-score or enhanced.")
+    ],
     split: Annotated[str, typer.Option(help="Split of the judgements (qrels).")] = "test",
     k: K = 100,
-    metric: Annotated[list[str] | None, typer.Option(help="Additional measure, such as nDCG@20.")] = None,
-    against: Annotated[list[str] | None, typer.Option(help="Mode, or TREC run file, to compare with.")] = None,
-    run: Annotated[Path | None, typer.Option(help="File for the ranked lists, in TREC's run format.")] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Additional measure, such as nDCG@20; repeat for several.")
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODE", help="Retrieval mode, or TREC run file, to compare with; repeat for several."),
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="File to write the ranked lists to, in TREC's run format.")] = None,
     settings: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a mode on judged queries, and test it against others; --json prints every query's figures."""
+    """Measure a retrieval mode on judged queries, and test it against others; --json prints every query's figures."""
     with report_errors(as_json=as_json):
         request = {
             "type": "eval", "folder": str(source), "mode": mode, "split": split, "k": k, "metrics": metric or [],
@@ -45,15 +54,19 @@ def evaluate(
 @retrieval.command()
 def tune(
     source: From,
-    mode: Annotated[str, typer.Option(help="Mode: hybrid, weighted, weighted-z-score ...")] = "weighted",
-    over: Annotated[str, typer.Option(help="Parameter to tune: dense (weight of the dense list) or rrf_k.")] = "dense",
+    mode: Annotated[
+        str, typer.Option(help="Retrieval mode, such as hybrid, weighted or weighted-z-score.")
+    ] = "weighted",
+    over: Annotated[
+        str, typer.Option(metavar="dense|rrf_k", help="Parameter to tune: the weight of the dense list, or k of RRF.")
+    ] = "dense",
     split: Annotated[
-        str | None, typer.Option(help="Split to tune on (default: dev, else half of the held-out queries).")
+        str | None, typer.Option(help="Split to tune on (default: dev, or half of the held-out queries).")
     ] = None,
-    held_out: Annotated[str, typer.Option(help="Split to measure the choice on.")] = "test",
+    held_out: Annotated[str, typer.Option(metavar="SPLIT", help="Split to measure the chosen value on.")] = "test",
     k: K = 100,
     metric: Annotated[str, typer.Option(help="Measure to maximise.")] = "nDCG@10",
-    seed: Annotated[int, typer.Option(help="Seed for halving the queries and for the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     settings: Set = None,
     as_json: AsJson = False,
 ) -> None:
@@ -81,7 +94,7 @@ def run_request(request: dict[str, Any]) -> Any:
 
 
 def print_evaluation(found: Any) -> None:
-    """Print one line per mode, then the tests of the differences."""
+    """Print one line per mode, and the tests of the differences."""
     typer.echo(f"{found['mode']}: {found['queries']} queries of {found['split']}, {found['documents']} documents")
     print_facts(list_left_out(found))
     names = list(found["intervals"])
@@ -108,7 +121,7 @@ def print_tuning(found: Any) -> None:
         [
             ("chosen on", f"{value['from']}, {value['queries']} queries: {format_figure(best)}"),
             ("other queries", f"would choose {low:g} to {high:g} [bootstrap, 95 %]"),
-            ("plateau", f"anything from {lowest:g} to {highest:g} is not separable from it"),
+            ("plateau", f"values from {lowest:g} to {highest:g} are not separable from it"),
             (
                 "held out",
                 f"{held_out['queries']} queries: {format_figure(held_out[metric])} ({span})",
@@ -120,14 +133,14 @@ def print_tuning(found: Any) -> None:
 
 
 def list_left_out(found: Any) -> Iterator[tuple[str, object]]:
-    """Yield what was left out of the figures or counts as 0, with the number of each."""
+    """Yield the numbers of documents and queries that the figures exclude or count as 0."""
     message = (
         ("empty documents", "empty_documents", ""),
-        ("unjudged", "unjudged", " queries without a relevant document are left out"),
+        ("unjudged", "unjudged", " queries without a relevant document are excluded"),
         ("unasked", "unasked", " judged queries are not in queries.jsonl"),
         ("not in corpus", "absent", " relevant documents count as not found"),
         ("without a hit", "unanswered", " queries count as 0"),
-        ("own documents", "themselves", " queries are documents, which they do not find"),
+        ("own documents", "themselves", " queries are also documents, which are excluded from their own results"),
     )
     for name, field, words in message:
         if found[field]:
@@ -137,6 +150,6 @@ def list_left_out(found: Any) -> Iterator[tuple[str, object]]:
 def print_verdicts(tests: Sequence[tuple[str, Any]]) -> None:
     """Print the result of each test in words."""
     if tests:
-        typer.echo("  compared with the others, by paired tests with Holm's correction:")
+        typer.echo("  compared with the other modes, by paired tests with Holm's correction:")
     for other, test in tests:
         typer.echo(f"    {other}: {describe_difference(test)}")

@@ -1,4 +1,4 @@
-"""`mathrag status`, `down`, `scale`, and `service`: the stack that runs on this machine, also under systemd."""
+"""`mathrag status`, `down`, `scale` and `service`: control the stack on this machine, also under systemd."""
 
 import getpass
 import os
@@ -23,7 +23,7 @@ STOP_S = 120.0
 POLL_S = 0.1
 SCALE_S = 600
 FAILED_STARTS = 3
-"""Failed starts of a new worker after which `mathrag scale` waits no longer; the supervisor goes on trying."""
+"""Failed starts of a new worker after which `mathrag scale` stops waiting; the supervisor keeps trying."""
 
 
 def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -34,7 +34,7 @@ def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         if pid is not None:
             if not as_json:
                 typer.echo(f"Stopping {directory} ...")
-            # A killed supervisor takes its children along (parent-death signal); committed data are safe even then.
+            # If the supervisor is killed, its children also end (parent-death signal); committed data are safe.
             for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, 5.0)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
@@ -46,7 +46,7 @@ def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         elif pid is None:
             typer.echo(f"Nothing runs on {directory}.")
         else:
-            typer.echo(f"Stopped. The data stay in {directory}; `mathrag up` continues there.")
+            typer.echo(f"Stopped. The data are kept in {directory}; `mathrag up` continues there.")
 
 
 Numbers = Annotated[
@@ -58,16 +58,17 @@ Patience = Annotated[
         "--timeout",
         min=0,
         metavar="SECONDS",
-        help="How long to wait until the workers are ready or have ended; afterwards the stack continues with it.",
+        help="Longest wait for the workers to be ready or ended; the stack continues afterwards.",
     ),
 ]
 
 
 def scale(numbers: Numbers, data_dir: DataDir = None, timeout: Patience = SCALE_S, as_json: AsJson = False) -> None:
-    """Change the number of workers of the running stack, without stopping anything else.
+    """Change the number of workers while the stack runs.
 
-    A worker that is stopped gives back the calls that it has claimed, uncharged. The numbers hold until the stack
-    stops; `mathrag up` starts with `--scale` or the settings again. In containers, use `docker compose up --scale`.
+    Other services keep running. A worker that is stopped returns its claimed calls, which do not count as attempts. The
+    numbers apply until the stack stops; `mathrag up` starts again with `--scale` or the settings. In containers, use
+    `docker compose up --scale`.
     """
     with report_errors(as_json=as_json):
         counts = parse_scale(numbers, least=1)
@@ -89,58 +90,58 @@ def parse_scale(entries: Sequence[str], *, least: int) -> dict[str, int]:
     """Return the numbers of workers by service.
 
     Raises:
-        Failed: an entry is not SERVICE=N with a service that can be scaled and a possible number.
+        Failed: an entry is not SERVICE=N with a scalable service and a valid number.
     """
     counts = {}
     for entry in entries:
         service, _, count = entry.partition("=")
         if service not in control.SERVICES:
-            hint = "write it as judge=3 or generator=2; of other services there is one"
+            hint = "write for example judge=3 or generator=2; other services cannot be scaled"
             raise Failed("usage", f"`{entry}` does not name a service that can be scaled", hint=hint)
         if not (count.isdecimal() and len(count) <= len(str(control.MOST)) and least <= int(count) <= control.MOST):
-            hint = f"write it as {service}=3"
-            raise Failed("usage", f"`{entry}` has no number from {least} to {control.MOST}", hint=hint)
+            hint = f"write for example {service}=3"
+            raise Failed("usage", f"`{entry}`: the number of workers must be from {least} to {control.MOST}", hint=hint)
         counts[service] = int(count)
     return counts
 
 
 def _wait_scaled(directory: Path, counts: dict[str, int], before: address.State, timeout_s: int) -> address.State:
-    """Wait until as many workers run as were asked for, and return the state then."""
+    """Wait until the requested numbers of workers run, and return the state."""
     deadline = time.monotonic() + timeout_s
     restarts = {child.name: child.restarts for child in before.children}
     while not _is_scaled(now := _read_running(directory, counts, pid=before.pid), counts):
         for service, count in counts.items():
             if (other := control.read_wanted_workers(directory, service)) not in (None, count):
-                message = f"another `mathrag scale` has asked for {service}={other} meanwhile"
-                raise Conflict(message, hint="wait until it has ended, and repeat yours if you still want it")
+                message = f"another `mathrag scale` has requested {service}={other}"
+                raise Conflict(message, hint="wait until it has ended, then repeat yours if you still want it")
             for child in _list_workers(now, service):
                 failed = child.restarts - restarts.get(child.name, 0)
                 if child.phase != "ready" and failed >= FAILED_STARTS:
                     raise Unavailable(
-                        f"`{child.name}` failed to start {failed} times; the stack goes on trying",
-                        hint=f"less {child.log}; fewer workers give it up: mathrag scale {service}=N",
+                        f"`{child.name}` failed to start {failed} times; the stack keeps trying",
+                        hint=f"read {child.log}; to stop the tries, request fewer workers: mathrag scale {service}=N",
                     )
         if warning := control.check_space(directory):
             raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
         if time.monotonic() > deadline:
-            hint = f"look again with `mathrag status --data-dir {directory}`"
-            message = f"not yet {_format_scale(counts)} after {timeout_s} s; the stack continues with it"
+            hint = f"check again with `mathrag status --data-dir {directory}`"
+            message = f"{_format_scale(counts)} is not reached after {timeout_s} s; the stack keeps trying"
             raise Unavailable(message, hint=hint)
         time.sleep(POLL_S)
     return now
 
 
 def _read_running(directory: Path, counts: dict[str, int], pid: int | None = None) -> address.State:
-    """Return the state of the stack that runs on the directory; with `pid`, it must be this supervisor's.
+    """Return the state of the stack on the directory; with `pid`, it must be the state of this supervisor.
 
     Raises:
-        Unavailable: none runs there, or it starts or stops.
+        Unavailable: no stack runs there, or it is starting or stopping.
     """
     holder = control.find_holder(directory)
     options = " ".join(f"--scale {service}={count}" for service, count in counts.items())
     up = f"mathrag up --detach --data-dir {directory} {options}"
     if holder is None or (pid is not None and holder != pid):
-        what = "no stack runs" if pid is None else "the stack has stopped meanwhile"
+        what = "no stack runs" if pid is None else "the stack has stopped"
         hint = f"start one: {up}; in containers: docker compose up --wait --no-recreate {options}"
         raise Unavailable(f"{what} on `{directory}`", hint=hint)
     now = address.read_state(directory)
@@ -150,12 +151,12 @@ def _read_running(directory: Path, counts: dict[str, int], pid: int | None = Non
         raise Unavailable(f"the stack on `{directory}` is {phase}", hint=hint)
     if now.wanted is None:
         hint = f"restart it: mathrag down --data-dir {directory}; {up}"
-        raise Conflict(f"the stack on `{directory}` runs a release that cannot be scaled", hint=hint)
+        raise Conflict(f"the stack on `{directory}` runs an older release, which cannot be scaled", hint=hint)
     return now
 
 
 def _is_scaled(now: address.State, counts: dict[str, int]) -> bool:
-    """Tell whether the supervisor has read these numbers, and exactly as many workers are there and ready."""
+    """Return True if the supervisor has read these numbers, and exactly as many workers exist and are ready."""
     for service, count in counts.items():
         workers = _list_workers(now, service)
         if (now.wanted or {}).get(service) != count or len(workers) != count:
@@ -200,7 +201,7 @@ def resolve_directory(given: Path | None) -> Path:
 
 
 def require_directory(given: Path | None) -> Path:
-    """Return the data directory like `resolve_directory`, for a command that makes none.
+    """Return the data directory like `resolve_directory`, for a command that does not create one.
 
     Raises:
         NotFound: `given` does not exist.
@@ -208,7 +209,7 @@ def require_directory(given: Path | None) -> Path:
     directory = resolve_directory(given)
     if given is not None and not directory.exists():
         hint = f"correct --data-dir, or start a new stack there: mathrag up --detach --data-dir {directory}"
-        raise NotFound(f"there is no data folder `{directory}`", hint=hint)
+        raise NotFound(f"the data directory `{directory}` does not exist", hint=hint)
     return directory
 
 
@@ -221,7 +222,7 @@ def _print_children(children: Iterable[address.ChildState]) -> None:
 UNIT = "mathrag.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 SYSTEMD_STOP_S = 180
-"""Longest ordered stop: servers and services have 10 to 30 s each, one after another."""
+"""Longest stop in seconds: servers and services have 10 to 30 s each, one after another."""
 
 TEXT = """\
 # Written by `mathrag service install`.
@@ -234,12 +235,12 @@ Type=exec
 {environment}ExecStart={command}
 Restart=on-failure
 RestartSec=5
-# Exit codes of a wrong command line or configuration, which another start does not correct.
+# Exit codes for a wrong command line or configuration, which another start does not correct.
 RestartPreventExitStatus=2 4
-# The supervisor alone is signalled: it stops the services and then the servers, in order.
+# systemd signals only the supervisor, which stops the services and then the servers.
 KillMode=mixed
 TimeoutStopSec={stop_s}
-# The supervisor restarts a service that the kernel ends for want of memory.
+# The supervisor restarts a service that the kernel kills because memory is full.
 OOMPolicy=continue
 UMask=0077
 
@@ -251,19 +252,17 @@ NETWORK = """\
 Wants=network-online.target
 After=network-online.target
 """
-"""For the system's units; a user's systemd has no such target."""
+"""Lines for units of the system; a user's systemd does not have this target."""
 FOLDERS = ("MATHRAG_CONFIG", "MATHRAG_SECRETS_DIR")
-"""Variables that hold a path and are copied into the unit."""
+"""Environment variables with a path, which are copied into the unit."""
 NOT_NEEDED = frozenset((*FOLDERS, "MATHRAG_DATA_DIR", "MATHRAG_URL", "MATHRAG_API_KEY"))
 
 service = typer.Typer(no_args_is_help=True)
 
 User = Annotated[bool, typer.Option("--user", help="Install for this user (`systemctl --user`), without root.")]
-Port = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="Port of the API (default: that of the configuration).")
-]
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the API (default: the configured port).")]
 Print = Annotated[bool, typer.Option("--print", help="Print the unit; write nothing.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the unit if it exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
 @service.command()
@@ -284,7 +283,9 @@ def install(
         home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         path = (home / "systemd" / "user" if user else SYSTEM_FOLDER) / UNIT
         if path.exists() and not force:
-            raise Failed("conflict", f"`{path}` exists", "add --force to replace it, or --print to compare")
+            raise Failed(
+                "conflict", f"`{path}` already exists", "add --force to replace it, or --print to see the new unit"
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(unit, "utf-8")
@@ -302,7 +303,7 @@ def install(
         if as_json:
             print_json({"unit": str(path), "next": commands})
             return
-        typer.echo(f"Wrote {path}. Start it, and have it started at boot, with:")
+        typer.echo(f"Wrote {path}. To start the stack now and at every boot:")
         for command in commands:
             typer.echo(f"  {command}")
         if missing := sorted(name for name in os.environ if name.startswith("MATHRAG_") and name not in NOT_NEEDED):
@@ -314,11 +315,11 @@ def make_unit(data_dir: Path, port: int | None, *, user: bool) -> str:
     """Return the text of the unit.
 
     Raises:
-        Failed: a path has a character that a unit cannot hold.
+        Failed: a path has a character that is not allowed in a unit.
     """
     command = [sys.executable, "-P", "-m", "mathrag.cli.main", "up", "--data-dir", str(data_dir)]
     command += ["--port", str(port)] if port else []
-    # Programs of model servers may be found by PATH alone, and systemd's own is short.
+    # Model servers may only be found through PATH, and systemd's default PATH is short.
     variables = {"PATH": os.environ.get("PATH", os.defpath)}
     variables |= {name: str(Path(os.environ[name]).absolute()) for name in FOLDERS if os.environ.get(name)}
     owner = os.environ.get("SUDO_USER") or getpass.getuser()
@@ -335,9 +336,11 @@ def make_unit(data_dir: Path, port: int | None, *, user: bool) -> str:
 
 
 def _escape(value: str) -> str:
-    """Return a value in which systemd replaces nothing."""
+    """Escape a value, so that systemd replaces nothing in it."""
     if not value.isprintable():
-        raise Failed("invalid", f"{value!r} has a character that a systemd unit cannot hold", "take another folder")
+        raise Failed(
+            "invalid", f"path {value!r} has a character that is not allowed in a systemd unit", "choose another folder"
+        )
     return value.replace("%", "%%")
 
 

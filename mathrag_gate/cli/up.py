@@ -1,4 +1,4 @@
-"""`mathrag up` and `open`: start the embedded stack on this machine."""
+"""`mathrag up` and `mathrag open`: start the embedded stack on this machine."""
 
 import asyncio
 import errno
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 600
 SCALABLE = {"judge": "judges", "generator": "generators"}
-"""Settings under `workers` by service."""
+"""Names of the settings under `workers`, by service."""
 ERROR = "error: "
 FIX = "  fix: "
 
@@ -50,11 +50,11 @@ Timeout = Annotated[
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="How long --detach waits until everything is ready; afterwards the stack keeps on starting.",
+        help="Longest wait of --detach for all services to be ready; the stack continues to start afterwards.",
     ),
 ]
 InBackground = Annotated[bool, typer.Option("--in-background", hidden=True)]
-"""What --detach starts: it logs what it does, with times, where the foreground prints it."""
+"""Hidden option of the process that --detach starts: it writes its progress to a log instead of printing it."""
 
 
 def up(
@@ -99,7 +99,7 @@ def up(
                 ready=_print_nothing if as_json else _print_ready,
                 running=lambda: _print_running(built, as_json, stop="Ctrl-C"),
             )
-            _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
+            _say(f"Stopped. The data are kept in {built.data_dir}.", as_json)
 
 
 def _say(words: str, as_json: bool) -> None:
@@ -124,12 +124,12 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
         if reason is not None:
             if reason == errno.EADDRINUSE:
                 other = wanted + 1 if wanted < redis.HIGHEST else wanted - 1
-                raise Conflict(f"port {wanted} is in use", hint=f"choose another one: mathrag up --port {other}")
+                raise Conflict(f"port {wanted} is in use", hint=f"choose another port: mathrag up --port {other}")
             if reason == errno.EACCES:
-                hint = "choose one above 1023: mathrag up --port 8080"
-                raise Failed("invalid", f"port {wanted} can be used by root only", hint=hint)
+                hint = "choose a port above 1023: mathrag up --port 8080"
+                raise Failed("invalid", f"only root can use port {wanted}", hint=hint)
             message = f"`host`: {settings.host!r} is not an address of this machine"
-            raise Failed("invalid", message, hint="use 127.0.0.1, or 0.0.0.0 for all")
+            raise Failed("invalid", message, hint="use 127.0.0.1, or 0.0.0.0 for all addresses")
     built = build_stack(settings, data_dir=directory, port=wanted)
     built.check_servers()
     return built
@@ -155,7 +155,7 @@ def _run(built: Stack, *, ready: Callable[[str, float], None], running: Callable
         running = asyncio.create_task(supervisor.run())
 
         def cancel_once() -> None:
-            # A second signal must not interrupt the orderly stop.
+            # A second signal must not interrupt the ordered stop.
             if not running.cancelling():
                 running.cancel()
 
@@ -168,17 +168,17 @@ def _run(built: Stack, *, ready: Callable[[str, float], None], running: Callable
 
 
 class _Starting:
-    """Watches a stack that starts: prints once for each service that it is ready, and after how many seconds."""
+    """Watches a starting stack, and prints each service with its seconds when it is ready."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
         self._began = time.monotonic()
         self._ready: set[str] = set()
         self._phases: dict[str, tuple[str, float]] = {}
-        """The phase of each service that has begun, and when it was first seen in it."""
+        """Phase of each started service, and the time at which it was first seen in this phase."""
 
     def show(self, now: address.State | None) -> None:
-        """Print the services that have become ready since the last call; None means no state was written yet."""
+        """Print the services that have become ready since the last call; None means that no state was written yet."""
         for child in now.children if now is not None else ():
             if self._phases.get(child.name, ("", 0.0))[0] != child.phase:
                 self._phases[child.name] = (child.phase, time.monotonic())
@@ -188,13 +188,13 @@ class _Starting:
                     _print_ready(child.name, time.monotonic() - self._began)
 
     def describe(self, services: Sequence[str]) -> str:
-        """Say which of these services are ready, which are not and for how long, and which have not begun."""
+        """Return which of these services are ready, not ready (and for how long), or not started."""
         now = time.monotonic()
         begun = {name: (phase, f"{name} for {now - since:.0f} s") for name, (phase, since) in self._phases.items()}
         groups = {
             "ready": [name for name, (phase, _) in begun.items() if phase == "ready"],
             "starting": [words for phase, words in begun.values() if phase != "ready"],
-            "not begun": [name for name in services if name not in begun],
+            "not started": [name for name in services if name not in begun],
         }
         return "; ".join(f"{group}: {', '.join(found)}" for group, found in groups.items() if found)
 
@@ -205,12 +205,12 @@ def _wait_running(
     deadline = time.monotonic() + timeout_s
     while True:
         now = address.read_state(built.data_dir)
-        now = now if now is not None and now.pid == child.pid else None  # else it is what an earlier stack has left
+        now = now if now is not None and now.pid == child.pid else None  # otherwise an earlier stack wrote it
         starting.show(now)
         if now is not None and now.phase == "running":
             return
         if child.poll() is not None:
-            # Like `up` in the foreground, the detached supervisor ended with an error and its fix; they are in its log.
+            # The detached supervisor ended with an error and its fix, like `up` in the foreground; its log has both.
             lines = log.read_text(errors="replace").splitlines()
             last = max((number for number, line in enumerate(lines) if line.startswith(ERROR)), default=None)
             if last is None:
@@ -224,8 +224,8 @@ def _wait_running(
         if time.monotonic() > deadline:
             services = [row.name for row in built.table() if isinstance(row, Child)]
             raise Unavailable(
-                f"the stack is not ready after {timeout_s} s, and keeps on starting ({starting.describe(services)})",
-                hint=f"look again with `mathrag status --data-dir {built.data_dir}`; what it does is in {log}",
+                f"the stack is not ready after {timeout_s} s; it continues to start ({starting.describe(services)})",
+                hint=f"check again with `mathrag status --data-dir {built.data_dir}`; its log is {log}",
             )
         time.sleep(POLL_S)
 
@@ -235,7 +235,7 @@ def _print_ready(name: str, seconds: float) -> None:
 
 
 def _print_nothing(_name: str, _seconds: float) -> None:
-    """Print nothing: with --json only the final document is printed."""
+    """Print nothing: --json only prints the final document."""
 
 
 def _print_running(built: Stack, as_json: bool, *, stop: str) -> None:
@@ -256,9 +256,9 @@ DATA = "stack"
 
 @contextmanager
 def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Iterator[None]:
-    """Run the stack of `folder`, with environment variables by which commands find it.
+    """Run the stack of `folder`, and set environment variables with which commands find it.
 
-    A stack that already runs there with the same configuration is used and left running.
+    If a stack with the same configuration already runs there, use it and leave it running.
     """
     data = folder / DATA
     with set_environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
@@ -302,7 +302,7 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
     """Open the web pages in a browser and print their address; starts the stack if it is not running."""
     with report_errors(as_json=as_json):
         directory = require_directory(data_dir)
-        # A demo or reproduction has its stack below its folder, with its own settings.
+        # A demo or reproduction has its stack in a subfolder, with its own settings.
         if (directory / CONFIGURATION).is_file() and (directory / DATA).is_dir():
             os.environ["MATHRAG_CONFIG"] = str(directory / CONFIGURATION)
             directory /= DATA
@@ -312,7 +312,7 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
             up(detach=True, data_dir=directory, port=port, as_json=as_json)
         running = address.read_state(directory)
         if running is None or running.phase != "running":
-            hint = f"mathrag status --data-dir {directory}"
+            hint = f"check it with mathrag status --data-dir {directory}"
             raise Failed("unavailable", f"the stack on {directory} is not ready", hint=hint)
         has_display = any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))) or sys.platform in ("darwin", "win32")
         opened = has_display and webbrowser.open(running.url)

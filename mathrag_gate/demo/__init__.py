@@ -1,1 +1,1 @@
-"""The problem world of made-up operators, and the sentences that explain its figures."""
+"""The demo: a world of made-up operators, and the sentences that explain the results."""

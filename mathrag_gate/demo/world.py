@@ -1,7 +1,7 @@
-"""The problem world: made-up operators, whose rules stand in documents only, with documents that mislead.
+"""The problem world: made-up operators whose rules are only in documents, some of which mislead.
 
-A corpus and its questions follow from a seed and a setting, and are the same on every machine. The demo shows them;
-the shipped models were trained on other names and forms of questions (`tools/world`).
+A seed and a setting determine a corpus and its questions, which are the same on every machine. The demo uses them; the
+shipped models were trained on other names and other phrasings of questions (`tools/world`).
 """
 
 import json
@@ -23,10 +23,10 @@ Language = Literal["en", "zh"]
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """The sentences of a document, formal or plain, in English or in Chinese; ``{}`` stands for their content.
+    """The sentences of a document, formal or plain, in English or in Chinese; ``{}`` is the place of their content.
 
-    The form says nothing about the logic: any kind of document comes in any wording. A formal text has numbered steps,
-    connectives and a boxed answer, which is what the rules of `shared.rag.gate` look for; a plain one has none of them.
+    The wording is independent of the logic: any kind of document can have any wording. A formal text has numbered
+    steps, connectives and a boxed answer, which the rules of `shared.rag.gate` look for. A plain text has none of them.
     """
 
     definitions: Sequence[str]
@@ -64,12 +64,12 @@ ENGLISH = Wording(
     bare_answer="The answer is {}.",
     gap=" ",
 )
-"""Formal, but for the bare answer: what the first models were trained on."""
+"""Formal wording except for the bare answer; the first models were trained on it."""
 DRESSED = replace(
     ENGLISH,
     bare_answer="Step 1. Since it is asked for, we look it up. Step 2. Therefore the answer is \\boxed{{{}}}.",
 )
-"""Formal throughout: even an answer without reasoning has its steps, connectives and box."""
+"""Formal wording in all documents: even an answer without reasoning has steps, connectives and a box."""
 PLAIN = Wording(
     definitions=("{}.", "It is {}.", "The rule: {}."),
     firsts=("{}.", "We get {}.", "First {}."),
@@ -104,10 +104,10 @@ WORDINGS: dict[tuple[Language, Style], Wording] = {
     ("zh", "plain"): PLAIN_CHINESE,
 }
 
-# Problems about made-up operators whose rule can only be read from a document.
+# Problems about made-up operators whose rule is only in documents.
 #
-# A name ("zorlo") and a rule ("(8+a)*b", last digit only) are paired at random, so no model can know the pairing: it
-# must be given a document that shows it. Documents come in five kinds, graded by their reasoning.
+# A name ("zorlo") and a rule ("(8+a)*b", last digit only) are paired at random, so a model cannot know the pairing: it
+# needs a document that shows it. There are five kinds of documents, graded by their reasoning.
 
 Kind = Literal["full", "steps", "rule", "wrong", "answer"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -116,7 +116,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 GRADES: dict[Kind, int] = {"full": 5, "steps": 4, "rule": 3, "wrong": 2, "answer": 1}
 
 _NAMES = [head + tail for head in HEADS for tail in TAILS]
-Random(20).shuffle(_NAMES)  # every syllable is seen in training, the test pairs are not
+Random(20).shuffle(_NAMES)  # training has every syllable, but not the test pairs
 TRAIN_NAMES, TEST_NAMES = tuple(_NAMES[:180]), tuple(_NAMES[180:])
 
 TRAIN_TEMPLATES: tuple[str, ...] = (
@@ -158,7 +158,7 @@ def _apply(sign: str, left: int, right: int) -> int:
 
 
 def invented_name(rng: Random) -> str:
-    """Invent a name of at most 7 random letters that is no test name."""
+    """Invent a name of at most 7 random letters that is not a test name."""
     while True:
         name = "".join(rng.choice(letters) for letters in ("bcdfghjklmnprstvwxz", "aeiou") * 4)
         name = name[rng.randrange(2) :][: rng.randint(4, 7)]
@@ -181,7 +181,7 @@ class Rule:
         return f"({self.constant}{self.first}{x}){self.second}{y}"
 
     def equations(self, a: int, b: int) -> tuple[str, str]:
-        """Write both steps as equations between digits, for instance ``8+7=5`` and ``5*2=0``."""
+        """Write both steps as equations between digits, such as ``8+7=5`` and ``5*2=0``."""
         x, y = (b, a) if self.swapped else (a, b)
         middle = _apply(self.first, self.constant, x)
         result = _apply(self.second, middle, y)
@@ -201,7 +201,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Operator:
-    """A made-up name with the rule it has been given."""
+    """A made-up name and its rule."""
 
     name: str
     rule: Rule
@@ -209,7 +209,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Document:
-    """A solved problem; ``a`` and ``b`` are the digits its problem asks about."""
+    """A solved problem; ``a`` and ``b`` are the digits in its question."""
 
     kind: Kind
     operator: Operator
@@ -224,7 +224,7 @@ class Document:
 
 
 def random_rule(rng: Random, unlike: Iterable[Rule] = ()) -> Rule:
-    """Draw one of the 96 rules, none of those in ``unlike``."""
+    """Draw one of the 96 rules, except those in ``unlike``."""
     refused = set(unlike)
     while True:
         rule = Rule(rng.randint(2, 9), rng.choice("*+"), rng.choice("+-*"), rng.random() < 0.5)
@@ -233,7 +233,7 @@ def random_rule(rng: Random, unlike: Iterable[Rule] = ()) -> Rule:
 
 
 def random_operator(rng: Random, names: Sequence[str]) -> Operator:
-    """Draw a name of ``names`` and, independently, a rule."""
+    """Draw a name from ``names`` and, independently, a rule."""
     return Operator(rng.choice(names), random_rule(rng))
 
 
@@ -250,7 +250,7 @@ def document(
     stated = followed = operator.rule
     if kind == "wrong":
         stated, followed = _contradiction(rng, operator.rule, a, b)
-    # The rule is drawn for every kind, so that the same seed makes the same world.
+    # The rule is drawn for every kind, so that the same seed creates the same world.
     defined, result = wording.definition(rng, operator.name, str(stated)), followed.result(a, b)
     if kind == "answer":
         return Document(kind, operator, a, b, problem, wording.answer(result), None)
@@ -262,7 +262,7 @@ def document(
 
 
 def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]:
-    """Draw a wrong rule to state, and another to follow whose steps and answer differ visibly."""
+    """Draw a wrong rule to state, and another rule to follow, whose steps and answer differ visibly."""
     stated = random_rule(rng, unlike=[true])
     while True:
         followed = random_rule(rng, unlike=[true, stated])
@@ -272,10 +272,10 @@ def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]
 
 
 Pair = tuple[int, int]
-"""The two digits in a text."""
+"""Matches the two digits in a text."""
 PAIRS: list[Pair] = [(a, b) for a in range(10) for b in range(10)]
 
-#: Phrasings that no model was trained on, by language.
+#: Phrasings by language, on which the models were not trained.
 PHRASINGS: dict[Language, Sequence[str]] = {"en": TEST_TEMPLATES, "zh": TEST_CHINESE}
 
 
@@ -288,7 +288,7 @@ class OperatorQuestion(NamedTuple):
     question: str
     phrasing: str
 
-    def about(self, digits: Pair) -> str:
+    def ask_about(self, digits: Pair) -> str:
         """Ask the same question about other digits."""
         a, b = digits
         return self.phrasing.format(name=self.operator.name, a=a, b=b)
@@ -301,7 +301,7 @@ def item(rng: Random, operator: Operator, a: int, b: int, language: Language = "
 
 
 SETTINGS = Path(__file__).parent / "settings"
-"""Files with settings, which were committed before anything was measured with them."""
+"""Folder with settings, which were committed before any measurement with them."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=20)]
 Level = Annotated[int, msgspec.Meta(ge=1, le=5)]
@@ -330,59 +330,65 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defines a world. The defaults are the demo's, whose corpora must stay the same byte for byte."""
+    """Definition of a world. The defaults are the demo's settings, whose corpora must stay identical to the byte."""
 
     about: str = ""
     """The setting's purpose, in a sentence."""
     operators: Annotated[int, msgspec.Meta(ge=1, le=48)] = 40
-    """Made-up operators, each with one rule; 48 names were kept out of training."""
+    """Number of made-up operators, each with one rule; 48 names were excluded from training."""
     items: Annotated[int, msgspec.Meta(ge=1)] = 100
-    """Questions, shared unevenly among the operators."""
+    """Number of questions, which are shared unevenly among the operators."""
     documents: DocumentCounts = DocumentCounts(full=1, steps=1, rule=1, wrong=2, answer=2)
-    """Documents of every operator, by kind. `full`, `rule` and `steps` are of use; `wrong` and `answer` are bad."""
+    """Documents of every operator, by kind. `full`, `rule` and `steps` are useful; `wrong` and `answer` are not."""
     most_more: Count = 2
-    """Upper bound of an operator's further documents; the number is drawn evenly from 0 on."""
+    """Upper bound of an operator's further documents; their number is drawn uniformly from 0 to this bound."""
     more: Weights = Weights(steps=1, wrong=1, answer=1)
     """Kinds of the further documents."""
     near_words: Count = 0
-    """Distractors of every question, in its phrasing and with its digits: swapped, or one of them where that is asked.
-    None is a near-duplicate of a question."""
+    """Distractors of every question in its phrasing and with its digits swapped, or with one of its digits if the
+    swapped pair is asked. No distractor is a near-duplicate of a question."""
     near_meaning: Count = 0
-    """Distractors of every question, in other words of the same sense and with other digits."""
+    """Distractors of every question, in other words with the same meaning and with other digits."""
     distractors: Weights = Weights(wrong=1, answer=1)
     """Kinds of the distractors."""
     unrelated: Count = 0
-    """Full documents for every question, in its phrasing and with its digits, about operators that nobody asks for."""
+    """Full documents for every question, in its phrasing and with its digits, about operators without questions."""
     agreement: Annotated[float, msgspec.Meta(ge=-1, le=1)] | None = None
-    """Of form and logic. A useful document is formal with probability (1 + agreement) / 2, a bad one with
-    (1 - agreement) / 2: at 0 the form tells nothing. Without: as the demo's, formal but for bare answers."""
+    """Agreement of form and logic. A useful document is formal with probability (1 + agreement) / 2, a bad one with
+    probability (1 - agreement) / 2: at 0, the form is uninformative. None takes the demo's wording, which is formal
+    except for bare answers."""
     levels: dict[Level, Weight] = {}
-    """How likely rules of each level of difficulty are (`Rule.level`); empty: as they occur."""
+    """Probabilities of rules by level of difficulty (`Rule.level`); if empty, all rules are equally likely."""
     chinese: Share = 0.0
-    """Share of the operators whose questions and documents are Chinese."""
+    """Share of operators with Chinese questions and documents."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for settings that no corpus can have."""
+        """Raise ValueError for settings from which no corpus can be built."""
         if not self.documents.full + self.documents.steps + self.documents.rule:
-            raise ValueError("`documents` has no useful kind: give one of full, rule, steps")
+            raise ValueError("`documents` has no useful kind: set full, rule or steps above 0")
         if self.chinese and self.agreement is None:
-            raise ValueError("`chinese` is set without `agreement`: set it, too, as the demo's wording is English")
+            raise ValueError(
+                "`chinese` is set without `agreement`: also set `agreement`, because the demo's wording is English"
+            )
         for name, weights in (("more", self.more), ("distractors", self.distractors)):
             if not any(msgspec.structs.astuple(weights)):
-                raise ValueError(f"`{name}`: one weight has to count")
+                raise ValueError(f"`{name}`: at least one weight must be above 0")
         if self.levels and not any(self.levels.values()):
-            raise ValueError("`levels`: one weight has to count")
+            raise ValueError("`levels`: at least one weight must be above 0")
         if self.items > self.operators * self.most_items:
-            raise ValueError(f"{self.operators} operators allow {self.operators * self.most_items} items at most")
+            raise ValueError(
+                f"`items` is {self.items}, but {self.operators} operators allow at most"
+                f" {self.operators * self.most_items}"
+            )
 
     @property
     def most_items(self) -> int:
-        """Return the most questions of an operator; its texts all differ in digits, of which there are 100 pairs."""
+        """Return the largest number of questions of an operator: each of its texts needs one of 100 pairs of digits."""
         taken: int = sum(msgspec.structs.astuple(self.documents)) + self.most_more
         return (len(PAIRS) - taken) // (1 + self.near_words + self.near_meaning)
 
     def kinds(self, rng: Random) -> list[Kind]:
-        """Draw the kinds of one operator's own documents."""
+        """Draw the kinds of one operator's documents."""
         own = [kind for kind in KINDS for _ in range(getattr(self.documents, kind))]
         return own + draw_kinds(rng, self.more, rng.randint(0, self.most_more))
 
@@ -399,18 +405,18 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Draw the wording of a document of this kind."""
         if self.agreement is None:
             return ENGLISH
-        sign = 1 if useful(kind) else -1
+        sign = 1 if is_useful(kind) else -1
         style: Style = "formal" if rng.random() < (1 + sign * self.agreement) / 2 else "plain"
         return WORDINGS[language, style]
 
 
 def draw_kinds(rng: Random, weights: Weights, count: int = 1) -> list[Kind]:
-    """Draw `count` kinds, each independently."""
+    """Draw `count` kinds independently."""
     return rng.choices(KINDS, msgspec.structs.astuple(weights), k=count)
 
 
-def useful(kind: Kind) -> bool:
-    """Whether a document of this kind lets its operator's questions be answered."""
+def is_useful(kind: Kind) -> bool:
+    """Return True if a document of this kind is enough to answer its operator's questions."""
     return GRADES[kind] >= GRADES["rule"]
 
 
@@ -423,12 +429,12 @@ def read(name: str, folder: Path = SETTINGS) -> Setting:
     """Read a committed setting.
 
     Raises:
-        NotFound: there is none of this name.
-        Invalid: it holds what no setting has.
+        NotFound: no setting has this name.
+        Invalid: the file has unknown or invalid fields.
     """
     file = folder / f"{name}.yaml"
     if not file.is_file():
-        raise NotFound(f"no setting of the world is called {name!r}", hint=f"use one of {', '.join(names(folder))}")
+        raise NotFound(f"unknown setting {name!r} of the world", hint=f"use one of {', '.join(names(folder))}")
     try:
         return msgspec.yaml.decode(file.read_bytes(), type=Setting)
     except msgspec.MsgspecError as error:
@@ -436,21 +442,21 @@ def read(name: str, folder: Path = SETTINGS) -> Setting:
 
 
 def change_setting(setting: Setting, **knobs: object) -> Setting:
-    """Return the setting with other knobs, validated again.
+    """Return the setting with changed fields, validated again.
 
     Raises:
-        ValueError: such a world cannot be written.
+        ValueError: the new setting is invalid.
     """
     return msgspec.convert({**msgspec.structs.asdict(setting), **knobs}, Setting)
 
 
-# Write documents that a search finds for a question although they do not help with it.
+# Distractors: documents that a search finds for a question although they do not help to answer it.
 #
-# Closer in words: the question's phrasing and digits, but no near-duplicate, which the retriever would drop.  Closer in
-# meaning: other words of the same sense, among them other forms of the same word, which the shipped embeddings take for
-# near and BM25, which does not stem, for different.  Unrelated: well reasoned, about an operator that nobody asks for.
+# Closer in words: the question's phrasing and digits, but not a near-duplicate, which the retriever drops. Closer in
+# meaning: other words with the same meaning, including other forms of a word; the shipped embeddings see them as near,
+# and BM25, which does not stem, as different. Unrelated: well reasoned, about an operator without questions.
 
-#: For each test phrasing, other words of its sense.
+#: For each test phrasing, other words with the same meaning.
 PARAPHRASES: dict[str, str] = {
     "What is the value of {a} {name} {b}?": "{name} valuation: {a} {name} {b} equals how much?",
     "Determine {a} {name} {b}.": "{name}, determined for {a} {name} {b}.",
@@ -465,7 +471,7 @@ PARAPHRASES: dict[str, str] = {
 def distractors(
     rng: Random, setting: Setting, asked: list[OperatorQuestion], free: list[Pair], language: Language
 ) -> Iterator[Document]:
-    """Yield the distractors of one operator's questions; each takes a pair of digits out of `free`, the unused ones."""
+    """Yield the distractors of one operator's questions; each takes a pair of digits from `free`, the unused pairs."""
     for item in asked:
         for _ in range(setting.near_words):
             yield _write_about(rng, setting, item, item.phrasing, _take_pair(rng, item, free, near=True), language)
@@ -488,24 +494,24 @@ def _write_about(
 
 
 def _take_pair(rng: Random, item: OperatorQuestion, free: list[Pair], *, near: bool) -> Pair:
-    """Take a free pair of digits; if `near`, the item's swapped, else with one in place; otherwise with none."""
+    """Take a free pair of digits; if `near`, the item's pair swapped or with one equal digit, otherwise with none."""
 
     def distance(pair: Pair) -> tuple[bool, int, float]:
         same = 2 * (pair == (item.b, item.a)) + (pair[0] == item.a) + (pair[1] == item.b)
         shared = len({item.a, item.b} & set(pair))
-        return near and has_same_words(item.question, item.about(pair)), -same if near else shared, rng.random()
+        return near and has_same_words(item.question, item.ask_about(pair)), -same if near else shared, rng.random()
 
     best = min(free, key=distance)
     free.remove(best)
     return best
 
 
-#: The documents worth finding, as they let the generator answer: the rule with its steps, the rule, steps alone.
+#: Useful documents, with which the generator can answer: the rule with its steps, only the rule, or only the steps.
 GOLD: Mapping[Kind, int] = {"full": 3, "rule": 2, "steps": 1}
 
 
 class GeneratedCorpus(NamedTuple):
-    """Documents, and questions about their operators: none has a name or a phrasing that a model was trained on."""
+    """Documents, and questions about their operators; the models were not trained on their names and phrasings."""
 
     documents: list[Document]
     items: list[OperatorQuestion]
@@ -530,7 +536,7 @@ def build(seed: int, setting: Setting | None = None) -> GeneratedCorpus:
 
 
 def _shares(rng: Random, setting: Setting) -> list[int]:
-    """Draw how many items each operator gets; the numbers are uneven, and at least one if there are enough items."""
+    """Draw each operator's number of items; the numbers are uneven, and at least one if there are enough items."""
     operators, most = setting.operators, setting.most_items
     shares = [1 if index < setting.items else 0 for index in range(operators)]
     weights = [rng.random() for _ in range(operators)]
@@ -544,7 +550,7 @@ def _shares(rng: Random, setting: Setting) -> list[int]:
 def _build_operator(
     rng: Random, setting: Setting, operator: Operator, items: int, language: Language
 ) -> GeneratedCorpus:
-    """Make documents and items of one operator, over pairs of operands that never repeat."""
+    """Create the documents and items of one operator, with pairs of operands that never repeat."""
     kinds = setting.kinds(rng)
     pairs = rng.sample(PAIRS, len(kinds) + items)
     documents = [

@@ -1,1 +1,1 @@
-"""The paper's experiment on MATH: presets, and the problems that they are run with."""
+"""The paper's experiment on MATH: presets, problems, and the published runs."""

@@ -1,6 +1,6 @@
 """Presets: the configuration of a service and an experiment in one file.
 
-A preset is a committed file, chosen by its name, or a user's own file, chosen by its path.
+A preset is a committed file, given by its name, or a user's file, given by its path.
 """
 
 from pathlib import Path
@@ -20,11 +20,11 @@ GATE = "mathrag-gate"
 
 
 class Preset(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Everything that a run needs except the problems."""
+    """Configuration and experiment of a run; the problems are separate."""
 
     about: str
     configuration: dict[str, Any]
-    """Settings as in mathrag.yaml; omitted ones have their defaults."""
+    """Settings of mathrag.yaml; omitted settings have their defaults."""
     items: int
     """Number of questions, unless --items is given."""
     experiment: dict[str, Any]
@@ -43,11 +43,11 @@ class Preset(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Change the service's configuration.
 
         Args:
-            folder: the folder of the problems, in which a relative path of the embedder is looked for.
+            folder: folder of the problems, to which a path of the embedder is relative.
             server: base URL of the Ollama server.
-            device: id of the device that holds the models.
+            device: id of the device for the models.
             budget_mib: memory of that device for models.
-            slots: questions in parallel, of each model.
+            slots: number of questions in parallel, for each model.
             embedder: a GGUF file, the URL of a server with `/v1/embeddings`, or `shipped`.
         """
         for model in self.configuration.get("models", {}).values():
@@ -71,7 +71,7 @@ class Preset(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             embeddings["path"] = str((folder / embeddings["path"]).absolute())
 
     def vary(self, *, repeats: int | None = None, sampled: bool = False, redraw_judge: bool = False) -> None:
-        """Change how often each question is asked, and what is drawn anew in each repeat."""
+        """Change the number of repeats, the sampling, and whether each repeat rates the documents again."""
         if repeats is not None:
             self.experiment["repeats"] = repeats
         params = self.experiment.setdefault("params", {})
@@ -83,14 +83,14 @@ class Preset(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def make_heatmap(self) -> dict[str, Any]:
         """Return the experiment of the paper's grid search over both weights, with one repeat.
 
-        Cells with equal ratios of the weights share one job, and all share the judge's ratings.
+        Cells with equal ratios of the weights share one job; all cells share the judge's ratings.
 
         Raises:
             Invalid: no variant has weights.
         """
         gates = [each for each in self.experiment["variants"] if each["pipeline"] == GATE]
         if not gates:
-            raise Invalid(f"--heatmap: no variant of the preset is {GATE}", hint="omit --heatmap")
+            raise Invalid(f"--heatmap: the preset has no variant with the pipeline {GATE}", hint="omit --heatmap")
         grid = {"rrf_weight": HEATMAP, "quality_weight": HEATMAP}
         return {**self.experiment, "variants": gates[:1], "repeats": 1, "grid": grid}
 
@@ -104,25 +104,25 @@ def read_text(name: str) -> str:
     """Return the text of a preset, chosen by its name or path.
 
     Raises:
-        NotFound: there is no such preset.
+        NotFound: the preset does not exist.
     """
     for file in (PRESETS / f"{name}.yaml", Path(name)):
         if file.is_file():
             return file.read_text("utf-8")
-    hint = make_hint(name, list_names(), f"--preset {', '.join(list_names())}, or a YAML file of your own")
-    raise NotFound(f"there is no preset {name!r}", hint=hint)
+    hint = make_hint(name, list_names(), f"use one of {', '.join(list_names())}, or your own YAML file")
+    raise NotFound(f"preset {name!r} does not exist", hint=hint)
 
 
 def load(name: str) -> Preset:
-    """Read a preset. The service checks its experiment, and the doctor its configuration.
+    """Read a preset. The service checks its experiment, and the doctor checks its configuration.
 
     Raises:
-        NotFound: there is no such preset.
+        NotFound: the preset does not exist.
         Invalid: the file is not a preset; the message names the field.
     """
     try:
         return msgspec.yaml.decode(read_text(name), type=Preset)
     except msgspec.MsgspecError as error:
         raise Invalid(
-            f"preset {name!r}: {error}", hint="mathrag reproduce preset paper shows one that is right"
+            f"preset {name!r}: {error}", hint="mathrag reproduce preset paper prints a valid preset"
         ) from error

@@ -1,4 +1,4 @@
-"""The paper's published runs: their files, the verdicts of the authors' code, and the page about both."""
+"""Read the paper's published runs, repeat the verdicts of the authors' code, and write the page about both."""
 
 import math
 import re
@@ -27,7 +27,7 @@ from shared.params import GateParams
 from shared.rag.gate import correlate
 from shared.statistics.significance import LEVEL, compare_pair, compute_p, correct_family, describe_pair, reverse_pair
 
-# The files, of which the last two and some columns may be missing.
+# The files; the last two and some columns are optional.
 
 T = TypeVar("T", bound=msgspec.Struct)
 Method = Literal["dense", "sparse", "hybrid", "mathrag-gate"]
@@ -36,14 +36,14 @@ GATE: Method = "mathrag-gate"
 ITEMS, RESPONSES, RUNS = "items.jsonl", "responses.jsonl", "runs.csv"
 SCORES, WEIGHTS = "gate-scores.csv", "weights.csv"
 SEARCHED = 50
-"""Questions of the authors' search over weights, which weights.csv does not name."""
-FOLDER = "--data FOLDER; docs/reference/paper-table.md lists its files"
-TRAINING = "--problems FILE names MATH's training set"
+"""Number of questions in the authors' search over weights; weights.csv does not have it."""
+FOLDER = "name the folder with --data DIR; docs/reference/paper-table.md lists its files"
+TRAINING = "name MATH's training set with --problems FILE"
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Item(msgspec.Struct):
-    """A line of items.jsonl: a question, and the number by which the runs call it."""
+    """A line of items.jsonl: a question, and its number in the runs."""
 
     item: int
     unique_id: str
@@ -67,7 +67,7 @@ class Response(msgspec.Struct):
 
 
 class Run(msgspec.Struct):
-    """A row of runs.csv: what one run of a method answered, and the authors' verdict."""
+    """A row of runs.csv: the answer of one run of a method, and the authors' verdict."""
 
     experiment: str
     run: int
@@ -90,16 +90,16 @@ class Scores(msgspec.Struct):
 class Weights(
     msgspec.Struct, rename={"rrf_weight": "RRF_Weight", "quality_weight": "Quality_Weight", "accuracy": "Accuracy"}
 ):
-    """A row of weights.csv: the accuracy that two weights gave."""
+    """A row of weights.csv: the accuracy with two weights."""
 
     rrf_weight: float
     quality_weight: float
     accuracy: Share
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the accuracy is no share of the questions that were asked."""
+        """Raise ValueError if the accuracy is not a whole number of questions."""
         if not math.isclose(self.accuracy * SEARCHED, round(self.accuracy * SEARCHED), abs_tol=1e-6):
-            raise ValueError(f"`Accuracy`: {self.accuracy} is no share of {SEARCHED} questions")
+            raise ValueError(f"`Accuracy`: {self.accuracy} is not a whole number of the {SEARCHED} questions")
 
 
 COLUMNS = {name for kind in (Run, Scores, Weights) for name in kind.__struct_encode_fields__}
@@ -107,20 +107,20 @@ COLUMN_NAMES = ColumnNames(Columns({name: (name,) for name in COLUMNS}), frozens
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """The published runs with MATH's solutions of their questions."""
+    """The published runs, with MATH's solutions of the questions."""
 
     items: dict[int, Item]
     responses: dict[int, str]
     every_run: list[Run]
-    """The runs of all experiments."""
+    """Runs of all experiments."""
     runs: list[Run]
-    """Those of the chosen experiment."""
+    """Runs of the chosen experiment."""
     solutions: dict[int, str]
     """MATH's solution by item."""
     others: list[str]
     """The other problems of MATH's training set, each with its solution."""
     scores: list[Scores] | None
-    """None: there is no such file."""
+    """Scores of documents; None if the file is missing."""
     weights: list[Weights] | None
 
     def list_questions(self) -> list[Fields]:
@@ -138,7 +138,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         ]  # fmt: skip
 
     def share_right(self, method: Method) -> dict[int, Fraction]:
-        """Return by item the share of the method's answers that the authors call right."""
+        """Return, by item, the share of the method's answers that the authors' verdicts call right."""
         verdicts = defaultdict(list)
         for run in self.runs:
             if run.method == method:
@@ -147,13 +147,13 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(data: Path, training: Path, experiment: str) -> Published:
-    """Read the folder's files, and the solutions of its questions from MATH's training set.
+    """Read the folder's files, and the solutions of the questions from MATH's training set.
 
-    The text of the problem identifies it there, because not every copy of MATH has ids.
+    Problems are identified by their text, because not every copy of MATH has ids.
 
     Raises:
         NotFound: a file is missing.
-        Invalid: a line cannot be read, a run names what is not there, a method has no runs, or a problem is missing.
+        Invalid: a line cannot be read, a run names a missing line, a method has no runs, or a problem is missing.
     """
     listed = list(_read(_open(data / ITEMS), Item))
     items = {each.item: each for each in listed}
@@ -165,9 +165,7 @@ def read(data: Path, training: Path, experiment: str) -> Published:
         (RESPONSES, texts, responses),
     ):
         if len(few) < len(many):
-            raise Invalid(
-                f"{data / file} names something twice", hint="each number and each `unique_id` stands for one line"
-            )
+            raise Invalid(f"{data / file} repeats a number or a `unique_id`", hint="give each line its own")
     runs = list(_read(_open(data / RUNS), Run))
     for run in runs:
         for file, number, known in ((ITEMS, run.item, items), (RESPONSES, run.response, responses)):
@@ -202,7 +200,7 @@ def _read_optional(file: Path, kind: type[T]) -> list[T] | None:
 
 def _open(file: Path) -> Iterator[Row]:
     if not file.is_file():
-        raise NotFound(f"there is no file {str(file)!r}", hint=FOLDER)
+        raise NotFound(f"the file {str(file)!r} does not exist", hint=FOLDER)
     with file.open("rb") as opened:
         yield from rows.read(opened, file.name, names=COLUMN_NAMES)
 
@@ -211,7 +209,7 @@ def _read(found: Iterable[Row], kind: type[T]) -> Iterator[T]:
     """Yield every row as a `kind`.
 
     Raises:
-        InvalidLine: a row lacks a field, or has one of another type.
+        InvalidLine: a row lacks a field, or a field has another type.
     """
     for source, number, content in found:
         try:
@@ -220,17 +218,17 @@ def _read(found: Iterable[Row], kind: type[T]) -> Iterator[T]:
             raise InvalidLine(source, number, str(error)) from error
 
 
-# What the authors' code compares (github.com/insensible104/MathRAG-Gate, commit 52c93bd, src/eval/evaluate.py).
+# The authors' comparison (github.com/insensible104/MathRAG-Gate, commit 52c93bd, src/eval/evaluate.py).
 
 NUMBER = re.compile(r"-?\d+\.?\d*")
 BOX = re.compile(r"\\boxed\{([^}]+)\}")
 
 
 def extract(text: str) -> tuple[str, str]:
-    """Return the number that the authors' code takes for the answer of a text, or "", and what was lost on the way.
+    """Return the number that the authors' code extracts from a text, or "", and a note about lost parts.
 
-    It is the last number in the first box, which ends at its first closing brace; without one there, the last number
-    of the text. An answer is right if its number and that of MATH's solution are the same characters.
+    The code takes the last number in the first box, which ends at its first closing brace. Without a number there, it
+    takes the last number of the text. An answer is right if its number equals that of MATH's solution as a string.
     """
     box = BOX.search(text)
     inside = NUMBER.findall(box[1]) if box else []
@@ -238,17 +236,17 @@ def extract(text: str) -> tuple[str, str]:
         cut = "box cut at its first brace" if "{" in box[1] else ""
         return inside[-1], cut or (f"last of {len(inside)} numbers in the box" if len(inside) > 1 else "")
     found = NUMBER.findall(text)
-    return found[-1] if found else "", "last number of the text, as the box has none" if box else "no box"
+    return found[-1] if found else "", "last number of the text, because the box has none" if box else "no box"
 
 
-# The page. Its blocks are computed, so that a page with other text around them can be held to the data.
+# The page. Its blocks are computed, so that a page with other text around them can be checked against the data.
 
 TAU = GateParams().tau
 PER_CENT = 100
 DRAWN = 5
-"""Documents that the authors' "Recall@5" looks at."""
+"""Number of documents in the authors' "Recall@5"."""
 SURE = 0.95
-"""Probability from which documents drawn at random satisfy "Recall@5" of a question as well."""
+"""Probability above which random documents count as satisfying a question's "Recall@5"."""
 TITLES = {
     "table": "The table", "authors": "The authors' grader", "verdicts": "Changed verdicts",
     "differences": "Differences", "gate": "Rules and judge", "weights": "The weight search",
@@ -260,10 +258,10 @@ Samples = Mapping[Method, Mapping[tuple[str, int], Json]]
 
 
 def read_page(file: Path) -> str:
-    """Return the text of the page that is there, or of an empty one.
+    """Return the text of the existing page, or of an empty one.
 
     Raises:
-        Conflict: the file is there, and its computed blocks are not those of this page.
+        Conflict: the file exists, and its computed blocks are not those of this page.
     """
     if not file.exists():
         sections = [f"## {title}\n\n<!-- {name}: computed -->\n<!-- end -->" for name, title in TITLES.items()]
@@ -274,7 +272,7 @@ def read_page(file: Path) -> str:
         text = ""
     names = set(find_block_names(text))
     if not names or names - set(TITLES):
-        raise Conflict(f"{file} exists and is not a page of this command", hint="choose another file: --out FILE")
+        raise Conflict(f"--out {file} exists and is not a page of this command", hint="choose another file")
     return text
 
 
@@ -285,7 +283,7 @@ def make_blocks(
 
     Args:
         found: the published runs.
-        methods: accuracy and `theirs` of this service's report, for each method.
+        methods: `accuracy` and `theirs` of this service's report, for each method.
         pairs: this service's comparison of each other method with the gate, in the order of `METHODS`.
         samples: this service's verdicts.
         grader: the grader that gave them.
@@ -349,7 +347,7 @@ def _write_verdicts(found: Published, samples: Samples) -> str:
         groups[unique_id, *answers, compared, *verdicts, why or "compared as strings"][_name(run.method)] += 1
     if not groups:
         return "No verdict changed."
-    head = ["item", "gold", "answer", "they compare", "authors", "here", "why they decide so", "answers"]
+    head = ["item", "gold", "answer", "they compare", "authors", "here", "reason of the authors' verdict", "answers"]
     order = [_name(method) for method in METHODS]
     return table(
         head,
@@ -388,7 +386,7 @@ def _write_authors_grader(found: Published) -> str:
     same = sum((golds[run.item] == answers[run.response]) is run.published_correct for run in found.every_run)
     experiments = len({run.experiment for run in found.every_run})
     return (
-        "Their code takes the last number in the first box, which ends at its first closing brace, else the last "
+        "Their code takes the last number in the first box, which ends at its first closing brace, or else the last "
         "number of the text. An answer is right if MATH's solution gives the same string. Applied again, this rule "
         f"gives the published verdict of {same:,} of {len(found.every_run):,} answers ({experiments} experiments)."
     )
@@ -399,7 +397,7 @@ def _write_gate(scores: Sequence[Scores]) -> str:
     given = ", ".join(f"{score:g} ({count})" for score, count in sorted(Counter(judged).items(), reverse=True))
     zeros = judged.count(0)
     said = (
-        f"The judge's scores of {len(scores)} documents are {given}: the rating / 5, and 0 where the reply holds none "
+        f"The judge's scores of {len(scores)} documents are {given}: the rating / 5, and 0 if the reply has no rating "
         f"({zeros} documents)"
     )
     same = "" if zeros else ", so this service's (rating - 1) / 4 has the same rho"
@@ -421,15 +419,17 @@ def _write_weights(found: Sequence[Weights]) -> str:
         for each, k in right
     ]  # fmt: skip
     apart = max(k for _, k in right) - min(k for _, k in right)
-    # Nothing lost is the split with the smallest p of all that have this difference.
+    # Of all splits with this difference, the one without a lost question has the smallest p.
     p = compute_p({Fraction(1): apart})
     verdict = (
-        "none is separable" if p >= LEVEL else "the file does not say which questions were right, so p may be larger"
+        "no pair is separable"
+        if p >= LEVEL
+        else "the file does not show which questions were right, so p may be larger"
     )
     return (
         f"{table(['weight of the rank', 'weight of the quality', 'right', 'accuracy (Wilson)'], written)}\n\n"
-        f"Best and worst differ by {format_count(apart, 'right answer')}. Even if the best one has all of the "
-        f"worst one's, p is {p:.3f} without any correction: {verdict}."
+        f"The best and the worst differ by {format_count(apart, 'right answer')}. Even if the best has all right "
+        f"answers of the worst, p is {p:.3f} without any correction: {verdict}."
     )
 
 
@@ -446,7 +446,7 @@ def _write_latency(found: Published) -> str:
         written.append((name, len(own), *(f"{figure:.2f}" for figure in figures)))
     return (
         f"{table(['method', 'answers', 'mean, s', 'median, s', '95th percentile, s'], written)}\n\n"
-        "Seconds of generation alone. Neither searching nor the judge's ratings are in them, so they do not say what "
+        "Seconds of generation only. They include neither the search nor the judge's ratings, so they do not show what "
         "the gate costs."
     )
 
@@ -463,11 +463,12 @@ def _write_recall(found: Published) -> str:
     chances = [_chance_of_recall(solution, found.others) for solution in found.solutions.values()]
     likely = sum(chance >= SURE for chance in chances)
     return (
-        "It is satisfied where some number of MATH's solution, a digit say, occurs anywhere in one of the first five "
+        "It is satisfied if any number of MATH's solution, for example a digit, occurs in one of the first five "
         f"documents: {counts}. Every method satisfies it in every run for {len(found.items) - len(missed)} of "
         f"{len(found.items)} questions. Five documents drawn at random from the other {len(found.others):,} of the "
         f"training set satisfy it with a probability of {PER_CENT * statistics.fmean(chances):.1f} % on average, and "
-        f"of at least {PER_CENT * SURE:.0f} % for {likely} questions: for these it says nothing about retrieval."
+        f"of at least {PER_CENT * SURE:.0f} % for {likely} questions. For these "
+        "questions it shows nothing about retrieval."
     )
 
 

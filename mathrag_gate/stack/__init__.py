@@ -1,1 +1,1 @@
-"""The embedded stack: real PostgreSQL, real Redis and all services as children of one supervisor."""
+"""The embedded stack: PostgreSQL, Redis and all services as children of one supervisor."""

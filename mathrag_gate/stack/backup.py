@@ -1,4 +1,4 @@
-"""Back up a stack and restore it; the addresses of one that runs here; deletions as the owner of its database."""
+"""Back up and restore a stack, find the addresses of a running stack, and delete data as the database owner."""
 
 import asyncio
 import errno
@@ -33,14 +33,14 @@ from shared.storage.database import Database
 
 ADDRESSES = ("database_url", "redis_url", "retriever_url", "guard_url", "service_key")
 HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
-"""Settings that hold addresses, by the name of the child that listens there."""
+"""Settings with addresses, by the name of the child that listens there."""
 
 
 def find_database_url(data_dir: Path | None) -> str:
-    """Return MATHRAG_DATABASE_URL, else the URL of the database embedded in `data_dir`, in the application's role.
+    """Return MATHRAG_DATABASE_URL, or the URL of the embedded database in `data_dir`, for the application's role.
 
     Raises:
-        Failed: no database is configured, and none runs on the data directory.
+        Failed: no database is configured, and no database runs on the data directory.
     """
     settings = load()
     return settings.database_url or find_embedded(data_dir or settings.data_dir).url()
@@ -50,17 +50,17 @@ def find_embedded(data_dir: Path) -> Postgres:
     """Return the PostgreSQL server that runs on `data_dir`.
 
     Raises:
-        Failed: none runs there.
+        Failed: no server runs there.
     """
     port = _read_ports(data_dir).get("postgres")
     if port is None:
         hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
-        raise Failed("unreachable", f"no PostgreSQL of a stack runs on {data_dir.absolute()}", hint=hint)
+        raise Failed("unreachable", f"no PostgreSQL server runs on {data_dir.absolute()}", hint=hint)
     return Postgres(data_dir / "postgres", port=port, passwords=postgres.load_passwords(data_dir))
 
 
 def add_running_addresses(settings: Settings, data_dir: Path | None) -> Settings:
-    """Return `settings` with missing addresses filled in from the stack that runs on the data directory, if any."""
+    """Return `settings` with missing addresses filled in from a stack that runs on the data directory."""
     directory = data_dir or settings.data_dir
     ports = _read_ports(directory)
     addresses = {key: f"http://127.0.0.1:{ports[name]}" for name, key in HTTP.items() if name in ports}
@@ -74,20 +74,20 @@ def add_running_addresses(settings: Settings, data_dir: Path | None) -> Settings
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
     devices = []
     for name, device in list(settings.guards().items())[1:]:
-        # A further device has the address of its local guard, unless it names one itself.
+        # A further device gets the address of its local guard, unless the settings name one.
         url = device.guard_url or (f"http://127.0.0.1:{ports[name]}" if name in ports else "")
         devices.append(device.model_copy(update={"guard_url": url}))
     return settings.model_copy(update={**missing, "devices": tuple(devices), "data_dir": directory})
 
 
 def _read_ports(data_dir: Path) -> dict[str, int]:
-    """Return the ports of the stack that runs on the data directory, by child; empty if none runs."""
+    """Return the ports of the stack on the data directory, by child; empty if no stack runs there."""
     running = address.read_state(data_dir) if control.find_holder(data_dir) is not None else None
     return {child.name: child.port for child in running.children if child.port} if running else {}
 
 
 def list_variables(settings: Settings) -> dict[str, str]:
-    """Return the environment variables that pass the addresses of `settings` to a program of a service."""
+    """Return the environment variables that pass the addresses in `settings` to a program of a service."""
     found = {"DATA_DIR": str(settings.data_dir), **{name.upper(): getattr(settings, name) for name in ADDRESSES}}
     if settings.devices:
         found["DEVICES"] = json.dumps([device.model_dump(mode="json") for device in settings.devices])
@@ -95,15 +95,19 @@ def list_variables(settings: Settings) -> dict[str, str]:
 
 
 def owner_url(settings: Settings, data_dir: Path | None) -> str:
-    """Return the configured URL of the database's owner, else that of the embedded database.
+    """Return the configured URL of the database's owner, or the owner's URL of the embedded database.
 
     Raises:
-        Failed: a database is configured without its owner, or no embedded one runs.
+        Failed: a database is configured without its owner, or no embedded database runs.
     """
     if settings.owner_url:
         return settings.owner_url
     if settings.database_url:
-        raise Failed("usage", "only the owner of the database may delete", hint="set MATHRAG_OWNER_URL")
+        raise Failed(
+            "usage",
+            "deleting requires the database owner, but MATHRAG_OWNER_URL is not set",
+            hint="set MATHRAG_OWNER_URL to the owner's URL of the database in MATHRAG_DATABASE_URL",
+        )
     return find_embedded(data_dir or settings.data_dir).owner_url()
 
 
@@ -111,7 +115,7 @@ def delete(owner_url: str, kind: purge.Kind, name: str) -> None:
     """Delete a corpus or dataset that no job uses.
 
     Raises:
-        MathragError: there is no such corpus or dataset, or a job uses it.
+        MathragError: the corpus or dataset does not exist, or a job uses it.
     """
 
     async def run() -> None:
@@ -124,11 +128,11 @@ def delete(owner_url: str, kind: purge.Kind, name: str) -> None:
     asyncio.run(run())
 
 
-# The backup is one zip file, which is written while the stack runs, and restored into an empty data folder.
+# The backup is one zip file. It is written while the stack runs, and restored into an empty data folder.
 #
-# It holds a manifest, a dump of the database, and the indexes, without which jobs in flight could not search.
-# Redis and the passwords of the servers are made again. Nothing in it is compressed by zip: `pg_dump` compresses its
-# dump, and an uncompressed archive cannot expand to more than its own size.
+# It contains a manifest, a dump of the database, and the indexes, which jobs in flight need for searches.
+# Redis and the passwords of the servers are created again. zip compresses nothing: `pg_dump` compresses the dump, and
+# an uncompressed archive cannot expand to more than its size.
 
 FORMAT = 1
 MANIFEST = "backup.json"
@@ -137,7 +141,7 @@ INDEXES = "indexes"
 POSTGRES = "postgres"
 PASSWORDS = "passwords.json"
 UNFINISHED = "restoring"
-"""Folder in the data folder in which everything is restored, before it is moved to its place."""
+"""Folder in the data folder into which everything is restored before it is moved to its final place."""
 MANIFEST_BYTES = 1 << 16
 CLUSTER_BYTES = 64 << 20
 """Disk space of a cluster with an empty database (measured: 55 MiB)."""
@@ -146,12 +150,12 @@ SIZES = text("SELECT version_num, pg_database_size(current_database()) FROM alem
 
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
 _INDEX_FILE = re.compile(INDEXES + r"/[0-9a-f]{64}/\w[\w.-]{0,99}", re.ASCII)
-# zipfile raises all of these for bytes that are not a zip archive of its kind.
+# zipfile raises all of these for bytes that it cannot read as a zip archive.
 _NO_ARCHIVE = (BadZipFile, NotImplementedError, EOFError, ValueError)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Tells what a backup holds, and which release wrote it."""
+    """Contents of a backup, and the release that wrote it."""
 
     format: int
     release: str
@@ -160,7 +164,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Newest migration of the database."""
     created: datetime
     database_bytes: int
-    """Size of the database on the disk, of which the dump is a part."""
+    """Size of the database on disk; the dump is smaller."""
 
 
 def back_up(data_dir: Path, file: Path, *, replace: bool) -> Manifest:
@@ -168,24 +172,24 @@ def back_up(data_dir: Path, file: Path, *, replace: bool) -> Manifest:
 
     Raises:
         Failed: no stack runs there.
-        Conflict: the file exists and may not be replaced, or an index was replaced meanwhile.
+        Conflict: the file exists and may not be replaced, or an index was replaced during the backup.
         Unavailable: the database cannot be read.
         OutOfSpace: the disk of the file is full.
     """
     if file.is_dir():
         raise Invalid(f"`{file}` is a folder", hint="name a file")
     if file.exists() and not replace:
-        raise Conflict(f"`{file}` exists", hint="name another file, or add --force to replace it")
+        raise Conflict(f"`{file}` already exists", hint="name another file, or add --force to replace it")
     if not file.absolute().parent.is_dir():
-        raise Invalid(f"there is no folder `{file.parent}`", hint=f"mkdir -p {file.parent}")
+        raise Invalid(f"the folder `{file.parent}` does not exist", hint=f"create it: mkdir -p {file.parent}")
     server = find_embedded(data_dir)
     with _write_complete(file) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         manifest = asyncio.run(_describe(server))
         archive.writestr(_make_member(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
         with archive.open(_make_member(DUMP), "w", force_zip64=True) as dump:
             server.dump(dump)
-        # Later than the dump, so every index that the dump refers to is there.
-        # The files of finished indexes; folders with other names are unfinished, or not the retriever's.
+        # Read after the dump, so every index that the dump refers to exists.
+        # Files of finished indexes; folders with other names are unfinished, or do not belong to the retriever.
         folders = (folder for folder in (data_dir / INDEXES).glob("*") if _SIGNATURE.fullmatch(folder.name))
         for path in sorted(path for folder in folders for path in folder.iterdir()):
             member = _make_member(path.relative_to(data_dir).as_posix())
@@ -199,7 +203,7 @@ def back_up(data_dir: Path, file: Path, *, replace: bool) -> Manifest:
 
 @contextmanager
 def _write_complete(file: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that only its owner can read; at the end it gets its name, or is deleted after an error."""
+    """Open a temporary file that only its owner can read; at the end rename it to `file`; after an error delete it."""
     descriptor, name = mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
     draft = Path(name)
     try:
@@ -211,7 +215,7 @@ def _write_complete(file: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         if error.errno in FULL:
             message = f"the disk of `{file}` is full; no backup was written"
-            raise OutOfSpace(message, hint="free space, or name a file elsewhere") from error
+            raise OutOfSpace(message, hint="free disk space, or name a file on another disk") from error
         raise
     finally:
         draft.unlink(missing_ok=True)
@@ -240,13 +244,13 @@ def _make_member(name: str) -> ZipInfo:
 
 
 def restore(file: Path, data_dir: Path) -> Manifest:
-    """Restore a backup into a data folder that is new or empty; an attempt that failed leaves no data there.
+    """Restore a backup into a new or empty data folder; a failed attempt leaves no data there.
 
     Raises:
-        Conflict: the folder is in use or holds data, or a newer release wrote the file.
+        Conflict: the folder is in use or has data, or a newer release wrote the file.
         Invalid: the file is not a backup, or is damaged.
         OutOfSpace: the disk of the folder is full.
-        Unavailable: PostgreSQL does not start, or refuses the dump.
+        Unavailable: PostgreSQL does not start, or rejects the dump.
     """
     before = os.umask(privacy.UMASK)
     try:
@@ -257,14 +261,14 @@ def restore(file: Path, data_dir: Path) -> Manifest:
 
 def _restore(file: Path, data_dir: Path) -> Manifest:
     if control.find_holder(data_dir) is not None:
-        raise Conflict(f"a stack runs on `{data_dir}`", hint="name a new folder: --data-dir DIR")
+        raise Conflict(f"a stack runs on `{data_dir}`", hint="restore into a new folder: --data-dir DIR")
     _refuse_data(data_dir)
     with _open_archive(file) as archive:
         manifest = _read_manifest(archive, file)
         _check_members(archive, file)
         privacy.create_closed(data_dir)
         with control.hold(data_dir):
-            _refuse_data(data_dir)  # another restore may have ended meanwhile
+            _refuse_data(data_dir)  # another restore may have ended since the first check
             _remove_unfinished(data_dir)
             try:
                 _check_space(archive, manifest, data_dir)
@@ -281,11 +285,13 @@ def _refuse_data(data_dir: Path) -> None:
         found -= {UNFINISHED, INDEXES, PASSWORDS}
     if found := found - {LOCK, LOGS}:
         shown = ", ".join(sorted(found)[:3])
-        raise Conflict(f"`{data_dir}` is not empty: it holds {shown}", hint="name a new folder: --data-dir DIR")
+        raise Conflict(
+            f"`{data_dir}` is not empty: it contains {shown}", hint="restore into a new folder: --data-dir DIR"
+        )
 
 
 def _remove_unfinished(data_dir: Path) -> None:
-    """Remove what an interrupted restore has left. It moves the database last: once that is there, it is complete."""
+    """Remove the files of an interrupted restore. A restore moves the database last; then it is complete."""
     if not (data_dir / POSTGRES).exists():
         for name in (INDEXES, UNFINISHED):
             shutil.rmtree(data_dir / name, ignore_errors=True)
@@ -300,7 +306,7 @@ def _open_archive(file: Path) -> Iterator[ZipFile]:
     try:
         archive = ZipFile(file)
     except _NO_ARCHIVE as error:
-        message = f"`{file}` is damaged, or not a file that `mathrag backup` wrote: {error}"
+        message = f"`{file}` is damaged, or not a backup: {error}"
         raise Invalid(message, hint=ANOTHER_FILE) from error
     with archive:
         try:
@@ -315,30 +321,30 @@ def _read_manifest(archive: ZipFile, file: Path) -> Manifest:
         with archive.open(MANIFEST) as member:
             manifest = msgspec.json.decode(member.read(MANIFEST_BYTES), type=Manifest)
     except (KeyError, msgspec.DecodeError, RuntimeError) as error:
-        message = f"`{file}` is not a file that `mathrag backup` wrote: no {MANIFEST} in it can be read"
+        message = f"`{file}` is not a backup: it has no readable {MANIFEST}"
         raise Invalid(message, hint=ANOTHER_FILE) from error
     schemas = list_schemas()
     if manifest.format != FORMAT or manifest.schema not in schemas:
         raise Conflict(
-            f"`{file}` was written by another release, {manifest.release}, with schema {manifest.schema}; this one, "
-            f"{release()[0]}, knows schemas up to {schemas[0]}",
-            hint="restore it with the release that wrote it, or a newer one",
+            f"`{file}` was written by release {manifest.release} with schema {manifest.schema}; this release, "
+            f"{release()[0]}, reads schemas up to {schemas[0]}",
+            hint="restore it with the release that wrote it, or with a newer one",
         )
     return manifest
 
 
 def _check_members(archive: ZipFile, file: Path) -> None:
-    """Refuse names that no backup has, and contents that are larger than the file."""
+    """Reject names that no backup has, and contents that are larger than the file."""
     members = archive.infolist()
     names = [member.filename for member in members]
     for member in members:
         known = member.filename in (MANIFEST, DUMP) or _INDEX_FILE.fullmatch(member.filename)
         if not known or member.compress_type != ZIP_STORED:
-            message = f"`{file}` holds {member.filename[:100]!r}, which `mathrag backup` does not write"
+            message = f"`{file}` contains {member.filename[:100]!r}, which `mathrag backup` does not write"
             raise Invalid(message, hint=ANOTHER_FILE)
     larger = sum(member.file_size for member in members) > file.stat().st_size
     if DUMP not in names or len(set(names)) < len(names) or larger:
-        message = f"`{file}` is damaged, or not a file that `mathrag backup` wrote: its list of contents is wrong"
+        message = f"`{file}` is damaged, or not a backup: its list of contents is wrong"
         raise Invalid(message, hint=ANOTHER_FILE)
 
 
@@ -348,8 +354,8 @@ def _check_space(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
     free = shutil.disk_usage(data_dir).free
     if free < needed:
         raise OutOfSpace(
-            f"the disk of `{data_dir}` has {free >> 20} MiB free, and the backup needs {needed >> 20} MiB",
-            hint="free space, or name a folder on another disk: --data-dir DIR",
+            f"the disk of `{data_dir}` has {free >> 20} MiB free, but the backup needs {needed >> 20} MiB",
+            hint="free disk space, or name a folder on another disk: --data-dir DIR",
         )
 
 
@@ -365,7 +371,7 @@ def _extract(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
                     shutil.copyfileobj(source, target, postgres.PIECE)
     except OSError as error:
         if error.errno in FULL:
-            raise OutOfSpace(f"the disk of `{data_dir}` is full", hint="free space, and try again") from error
+            raise OutOfSpace(f"the disk of `{data_dir}` is full", hint="free disk space, and try again") from error
         raise
     asyncio.run(_load(archive, manifest, folder, log=data_dir / LOGS / "restore.log"))
     for name in (INDEXES, PASSWORDS, POSTGRES):
@@ -389,4 +395,4 @@ async def _load(archive: ZipFile, manifest: Manifest, folder: Path, *, log: Path
     finally:
         await process.stop(running, by=postgres.STOP_SIGNAL, grace_s=30)
     if found.schema != manifest.schema:
-        raise Invalid(f"the dump has schema {found.schema}, and {MANIFEST} says {manifest.schema}")
+        raise Invalid(f"the dump has schema {found.schema}, but {MANIFEST} names {manifest.schema}")

@@ -1,8 +1,8 @@
-"""How commands reach the supervisor of a data directory: a lock that it holds, and files that it reads.
+"""Let commands reach the supervisor of a data directory, through a lock that it holds and files that it reads.
 
-The kernel releases the lock when its holder dies, however it dies. The number of workers that `mathrag scale` asks for
-is a file per service, which the supervisor reads regularly. A file needs no port and no signal, and a request that is
-repeated or replaced while it is carried out loses nothing. Both need some free space on the disk.
+The kernel releases the lock when its holder dies for any reason. `mathrag scale` writes the requested number of workers
+into one file per service, which the supervisor reads regularly. A file needs no port and no signal, and a request may
+be repeated or replaced while it is carried out. Lock and files need some free space on the disk.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from mathrag.errors import Conflict
 from mathrag_gate.stack.privacy import write_private
 
 WIDTH = 20
-"""Characters of a process id, padded with spaces in front."""
+"""Number of characters of a process id, padded with leading spaces."""
 
 
 @contextmanager
@@ -27,10 +27,10 @@ def hold(data_dir: Path) -> Iterator[None]:
     """Hold the lock of the directory inside the block.
 
     Raises:
-        Conflict: another supervisor holds it.
+        Conflict: another supervisor holds the lock.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
-    # Not inherited: Python opens files close-on-exec, so children do not keep the lock alive.
+    # Python opens files close-on-exec, so children do not inherit the lock.
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -38,7 +38,7 @@ def hold(data_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             raise Conflict(
                 f"a stack already runs on `{data_dir}`",
-                hint=f"mathrag status --data-dir {data_dir}; mathrag down --data-dir {data_dir}",
+                hint=f"to see it: mathrag status --data-dir {data_dir}; to stop it: mathrag down --data-dir {data_dir}",
             ) from None
         # A fixed length fits into the file's existing block, even if the disk is full.
         os.pwrite(descriptor, f"{os.getpid():{WIDTH}}".encode(), 0)
@@ -48,7 +48,7 @@ def hold(data_dir: Path) -> Iterator[None]:
 
 
 def find_holder(data_dir: Path) -> int | None:
-    """Return the process id of the supervisor that runs on this directory, or None."""
+    """Return the process id of the supervisor on this directory; None if no supervisor runs."""
     with suppress(FileNotFoundError):
         descriptor = os.open(data_dir / LOCK, os.O_RDONLY)
         try:
@@ -61,7 +61,7 @@ def find_holder(data_dir: Path) -> int | None:
 
 
 SERVICES = ("judge", "generator")
-"""The services of which there may be several workers."""
+"""Services that can have several workers."""
 MOST = 64
 """Maximum number of workers of one service."""
 
@@ -69,15 +69,15 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 
 
 def ask_for_workers(data_dir: Path, service: str, count: int) -> None:
-    """Ask the supervisor of this directory for so many workers of a service."""
+    """Ask the supervisor of this directory for `count` workers of a service."""
     write_private(_locate(data_dir, service), str(count))
 
 
 def read_wanted_workers(data_dir: Path, service: str) -> int | None:
-    """Return the number of workers that was last asked for; None if none was since the stack started.
+    """Return the number of workers that was last requested; None if none was requested since the stack started.
 
     Raises:
-        ValueError: the file holds no such number; it has been removed.
+        ValueError: the file has no valid number; the file is removed.
     """
     file = _locate(data_dir, service)
     try:
@@ -86,11 +86,11 @@ def read_wanted_workers(data_dir: Path, service: str) -> int | None:
         return None
     except msgspec.DecodeError as error:
         file.unlink(missing_ok=True)
-        raise ValueError(f"`{file}` holds no number from 1 to {MOST} and was removed: {error}") from error
+        raise ValueError(f"`{file}` did not contain a number from 1 to {MOST} and was removed: {error}") from error
 
 
 def forget_wanted_workers(data_dir: Path) -> None:
-    """Remove what an earlier supervisor was asked for."""
+    """Remove the requests to an earlier supervisor."""
     for service in SERVICES:
         _locate(data_dir, service).unlink(missing_ok=True)
 
@@ -100,11 +100,11 @@ def _locate(data_dir: Path, service: str) -> Path:
 
 
 NEEDED = 32 << 20
-"""Bytes that must be free: PostgreSQL takes 16 MiB for its next WAL segment, while other processes write."""
+"""Bytes that must be free: PostgreSQL takes 16 MiB for its next WAL segment, and other processes also write."""
 
 
 def check_space(data_dir: Path) -> str | None:
-    """Return a warning if less than `NEEDED` is free, else None."""
+    """Return a warning if less than `NEEDED` is free, otherwise None."""
     disk = os.statvfs(data_dir)
     free = disk.f_bavail * disk.f_frsize
     if free >= NEEDED:

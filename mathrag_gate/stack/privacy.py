@@ -1,7 +1,7 @@
-"""Who may read what: another user for PostgreSQL if this process is root, and data folders that are closed to others.
+"""Protect the data: run PostgreSQL as another user if this process is root, and close data folders to other users.
 
-In a user namespace the same files belong to user 1000, so nothing outside the namespace changes: no new account, no
-chmod. Where user namespaces are refused (some containers), the server runs as `nobody`, which must then be able to
+In a user namespace, the same files belong to user 1000, so nothing outside the namespace changes: no new account, no
+chmod. Some containers do not allow user namespaces. The server then runs as the user `nobody`, which must be able to
 reach its folder.
 """
 
@@ -15,13 +15,13 @@ from mathrag.errors import Unavailable
 
 NAMESPACE = ("unshare", "--user", "--map-user=1000")
 NOBODY = 65534
-# setpriv sets the death signal after the change of user, which clears the one that was set before.
+# setpriv sets the death signal after the change of user, because that change clears it.
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--pdeathsig=INT")
 
 
 @functools.cache
 def find_command_prefix() -> tuple[str, ...]:
-    """Return the command prefix that drops root; empty if this process is not root.
+    """Return the command prefix that drops root privileges; empty if this process is not root.
 
     Raises:
         Unavailable: neither `unshare` nor `setpriv` works.
@@ -34,13 +34,13 @@ def find_command_prefix() -> tuple[str, ...]:
         if subprocess.run([*candidate, "true"], capture_output=True, check=False).returncode == 0:  # noqa: S603
             return candidate
     raise Unavailable(
-        "PostgreSQL does not run as root, and neither `unshare` nor `setpriv` works here",
-        hint="run as an ordinary user, or set MATHRAG_DATABASE_URL to a server of your own",
+        "PostgreSQL cannot run as root, and neither `unshare` nor `setpriv` works here to change the user",
+        hint="run as an ordinary user, or set MATHRAG_DATABASE_URL to your own PostgreSQL server",
     )
 
 
 def hand_over(path: Path) -> None:
-    """Give a file or folder to the user that the server will run as; in a user namespace nothing needs to change."""
+    """Give a file or folder to the server's user; in a user namespace, nothing needs to change."""
     if find_command_prefix() == AS_NOBODY:
         os.chown(path, NOBODY, NOBODY)
 
@@ -48,11 +48,11 @@ def hand_over(path: Path) -> None:
 UMASK = 0o077
 """File mode mask of all processes of the stack."""
 FOLDERS = ("logs", "indexes", "redis")
-"""Folders that the stack creates and closes; PostgreSQL closes its own."""
+"""Folders that the stack creates and closes; PostgreSQL closes its own folder."""
 
 
 def close_to_others(data_dir: Path) -> None:
-    """Create the data folder and its subfolders, closed to others; close subfolders that an earlier release left open.
+    """Create the data folder and its subfolders, closed to other users; close subfolders that older releases left open.
 
     An existing data folder keeps its mode, because it may contain other files; `mathrag doctor` reports an open one.
     """
@@ -63,16 +63,16 @@ def close_to_others(data_dir: Path) -> None:
 
 
 def create_closed(folder: Path) -> None:
-    """Create a folder and its missing parents, closed to others; folders that exist keep their mode."""
+    """Create a folder and its missing parents, closed to other users; existing folders keep their mode."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir()
-        # If PostgreSQL runs as `nobody`, it must be able to pass through, but not to list.
+        # If PostgreSQL runs as the user `nobody`, it must be able to pass through the folder, but not to list it.
         each.chmod(0o711 if find_command_prefix() == AS_NOBODY else 0o700)
 
 
 def write_private(path: Path, content: str) -> None:
-    """Write a file atomically, with mode 0600 from its first byte on."""
+    """Write a file atomically, with mode 0600 from the start."""
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

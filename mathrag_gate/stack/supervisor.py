@@ -1,6 +1,6 @@
-"""The supervisor starts the children in order, restarts those that crash or hang, and stops all in reverse order.
+"""Supervise the stack: start the children in order, restart those that crash or hang, stop all in reverse order.
 
-While they run, it starts and stops workers until as many run as `mathrag scale` has asked for. It knows nothing about
+The supervisor also starts and stops workers to reach the numbers that `mathrag scale` requested. It knows nothing about
 jobs: after a restart, the services read their state from PostgreSQL.
 """
 
@@ -41,16 +41,16 @@ LOGS = "logs"
 LOOK_S = 2.0
 """Seconds between two checks of the disk."""
 CHECK_S = 5.0
-"""Seconds between two questions to the children whether they still answer."""
+"""Seconds between two tests that the children still answer."""
 SCALE_S = 0.5
-"""Seconds between two looks at the number of workers that is asked for."""
+"""Seconds between two reads of the requested number of workers."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartupTask:
-    """A task that runs once, between two children."""
+    """A task that runs once, between the starts of two children."""
 
     name: str
     run: Callable[[], Awaitable[None]]
@@ -58,7 +58,7 @@ class StartupTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Chore:
-    """A task that is repeated while the stack runs; a failure is logged, and the task runs again the next time."""
+    """A task that is repeated while the stack runs. A failure is logged, and the task runs again at its next time."""
 
     name: str
     run: Callable[[], Awaitable[None]]
@@ -79,9 +79,10 @@ class Supervisor:
         workers: Mapping[str, Callable[[int], Child]] | None = None,
         time: Time = REAL,
     ) -> None:
-        """`ready` is called with each row's name and its seconds; `running` when all rows are done.
+        """Set up the supervisor; it calls `ready` with each row's name and seconds, and `running` after the last one.
 
-        `workers` has by service a function that makes its worker with a number, from 1; the table has the first ones.
+        `workers` has, by service, a function that creates the worker with a number, from 1. The table has the first
+        workers.
         """
         self.table = table
         self.data_dir = data_dir
@@ -92,7 +93,7 @@ class Supervisor:
         self._workers = workers or {}
         self._wanted: dict[str, int] = {}
         self._keeping: dict[str, asyncio.Task[None]] = {}
-        """The task that keeps each child running, by the child's name."""
+        """Task that keeps a child running, by the child's name."""
         self._time = time
         self._phase: address.Phase = "starting"
         self._state_is_written = True
@@ -117,13 +118,13 @@ class Supervisor:
                 self._enter("stopped")
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
-        """Start each row when those before it are ready, or together with the one before it."""
+        """Start each row when the previous rows are ready, or together with the previous row."""
         starting: list[asyncio.Task[None]] = []
         for row in self.table:
             if isinstance(row, Chore):
                 tasks.create_task(self._repeat(row), name=row.name)
                 continue
-            if not (isinstance(row, Child) and row.beside):
+            if not (isinstance(row, Child) and row.starts_with_previous):
                 await asyncio.gather(*starting)
                 starting.clear()
             starting.append(tasks.create_task(self._start_row(row, tasks), name=row.name))
@@ -153,7 +154,7 @@ class Supervisor:
             await self._time.sleep(chore.every_s)
 
     async def _run_with_space(self, start: Callable[[], Awaitable[None]]) -> None:
-        """Run `start`; if it fails while the disk is full, run it again when there is space."""
+        """Run `start`; if it fails while the disk is full, run it again when the disk has space."""
         while True:
             try:
                 return await start()
@@ -164,38 +165,38 @@ class Supervisor:
                 await self._time.sleep(LOOK_S)
 
     async def _watch_disk(self) -> None:
-        """Log when the disk becomes full and when it has space again, and write a state that could not be written."""
+        """Log when the disk becomes full and when it has space again, and then write a pending state."""
         full = False
         while True:
             warning = check_space(self.data_dir)
             if full != (warning is not None):
                 full = not full
-                _log.warning(warning or f"the disk of `{self.data_dir}` has room again")
+                _log.warning(warning or f"the disk of `{self.data_dir}` has space again")
             if not self._state_is_written:
                 self._write_state()
             await self._time.sleep(LOOK_S)
 
     async def _watch_answers(self) -> None:
-        """Have every child asked whether it still answers, again and again."""
+        """Test regularly that every child still answers."""
         while True:
             await self._time.sleep(CHECK_S)
             checks = await asyncio.gather(*(keeper.check() for keeper in self.keepers), return_exceptions=True)
             for error in checks:
                 if isinstance(error, Exception):
-                    _log.warning("a child could not be asked: %s", error)
+                    _log.warning("a child could not be tested: %s", error)
 
     async def _scale(self, service: str, tasks: asyncio.TaskGroup) -> None:
-        """Start or stop a worker, one after another, until as many run as are asked for by then."""
+        """Start or stop workers one by one until the requested number runs."""
         while wanted := read_wanted_workers(self.data_dir, service):
             if self._wanted.get(service) != wanted:
-                _log.info("%s: the number of workers asked for is %d", service, wanted)
+                _log.info("%s: the requested number of workers is %d", service, wanted)
                 self._wanted[service] = wanted
                 self._write_state()
             running = [keeper for keeper in self.keepers if keeper.child.service == service]
             if len(running) == wanted:
                 return
             if len(running) > wanted:
-                # It is in the state, and is stopped with the stack, until it has ended.
+                # Until it has ended, the worker is part of the state and is stopped with the stack.
                 keeper = running[-1]
                 keeping = self._keeping[keeper.child.name]
                 keeping.cancel()
@@ -235,9 +236,9 @@ class Supervisor:
             address.write_state(self.data_dir, now)
             self._state_is_written = True
         except OSError as error:
-            # The state is only for display, so a failed write must not end the stack; `_watch_disk` writes it later.
+            # The state is only displayed, so a failed write must not end the stack; `_watch_disk` writes it later.
             if self._state_is_written:
-                _log.warning("the state cannot be written, `mathrag status` shows an older one: %s", error)
+                _log.warning("the state cannot be written, so `mathrag status` shows an older one: %s", error)
             self._state_is_written = False
 
 
@@ -247,9 +248,9 @@ ROTATION_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Settings, ports and servers from which the table of children is built.
+    """Settings, ports and servers, from which the table of children is built.
 
-    The children are two servers, the schema and five services, without those that run elsewhere.
+    The table has two servers, the migration and five services, without those that run on another machine.
     """
 
     data_dir: Path
@@ -272,14 +273,14 @@ class Stack:
 
     @property
     def _reachable_at(self) -> str:
-        # A server that listens on all addresses is reached at the loopback address.
+        # A server that listens on all addresses also answers at the loopback address.
         return "127.0.0.1" if self.settings.host in {"0.0.0.0", "::"} else self.settings.host  # noqa: S104
 
     def check_servers(self) -> None:
-        """Check before anything starts that the embedded servers are installed and can read the data directory.
+        """Check that the embedded servers are installed and can read the data directory, before anything starts.
 
         Raises:
-            NotInstalled: one is not; the hint is the command that installs it.
+            NotInstalled: a server is not installed; the hint is the command that installs it.
             Unavailable: another major version of PostgreSQL wrote the data directory.
         """
         if not self.settings.database_url:
@@ -288,7 +289,7 @@ class Stack:
             self.redis.command()
 
     def table(self) -> list[Child | StartupTask | Chore]:
-        """Return every row of the table in the order in which the supervisor starts them."""
+        """Return the rows of the table in their order of start."""
         most = self.settings.telemetry.log_mib << 20
         run = partial(asyncio.to_thread, rotate, self.data_dir / LOGS, most)
         return [
@@ -300,7 +301,7 @@ class Stack:
         ]
 
     def _make_retention(self) -> Iterator[Chore]:
-        """Yield the purge of old chats: only the owner may delete, and only the supervisor knows the owner's URL."""
+        """Yield the purge of old chats. It needs the owner's URL, which only the supervisor knows."""
         hours = self.settings.retention.chat_hours
         owner_url = self.settings.owner_url if self.settings.database_url else self.postgres.owner_url()
         if hours and owner_url:
@@ -318,7 +319,7 @@ class Stack:
         yield StartupTask(name="schema", run=partial(migrate, server.owner_url(), log=log))
 
     def _make_services(self) -> Iterator[Child]:
-        """Yield the guards and the retriever, which start together, and then all that need them, which do so, too."""
+        """Yield the guards and the retriever, which start together, then all services that need them, also together."""
         guards = [
             self._make_http("guard", self.ports[name], "--device", device.id, name=name)
             for name, device in self._list_guards().items()
@@ -332,7 +333,7 @@ class Stack:
         )
 
     def _list_guards(self) -> dict[str, Device]:
-        """Return the devices whose guards this stack starts; a device with a guard's address has one elsewhere."""
+        """Return the devices whose guards this stack starts; a device with a guard's address has a guard elsewhere."""
         return {name: device for name, device in self.settings.guards().items() if name in self.ports}
 
     def _make_http(
@@ -344,14 +345,14 @@ class Stack:
         )  # fmt: skip
 
     def workers(self) -> dict[str, Callable[[int], Child]]:
-        """Return by service a function that makes its worker with a number, from 1."""
+        """Return, by service, a function that creates the worker with a number, from 1."""
         return {
             "judge": partial(self._make_worker, "judge", Lane.JUDGE),
             "generator": partial(self._make_worker, "generator", Lane.GENERATE),
         }
 
     def _make_worker(self, service: str, lane: Lane, number: int) -> Child:
-        """Return a worker; the first has the name of its service, the others have a number, too."""
+        """Return a worker; the first has the name of its service, the others also have a number."""
         return self._make_service(
             service,
             service if number == 1 else f"{service}-{number}",
@@ -390,13 +391,13 @@ class Stack:
             "MATHRAG_SERVICE_KEY": self.service_key,
             "MATHRAG_HOST": self.settings.host,
             "MATHRAG_PORT": str(self.port),
-            # Unbuffered, so that a log line is in its file even if the process is killed.
+            # Unbuffered, so that log lines are written even if the process is killed.
             "PYTHONUNBUFFERED": "1",
         }
 
 
 def _start_together(first: Child, *others: Child) -> list[Child]:
-    return [first, *(replace(other, beside=True) for other in others)]
+    return [first, *(replace(other, starts_with_previous=True) for other in others)]
 
 
 def _make_server(name: str, server: Postgres | Redis, *, stop_by: Signals) -> Child:

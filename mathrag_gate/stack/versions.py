@@ -1,6 +1,6 @@
-"""The versions of the embedded servers, and the oldest ones without a known vulnerability.
+"""Compare the versions of the embedded servers with the oldest ones without a known vulnerability.
 
-The servers are binaries inside wheels, so `pip-audit` knows nothing of them.
+The servers are binaries inside wheels, so `pip-audit` does not check them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ BINARIES: Mapping[str, Callable[[], str]] = {
 
 @dataclass(frozen=True)
 class Minimum:
-    """The oldest version of a series in which an advisory is fixed."""
+    """Oldest version of a series that fixes an advisory."""
 
     version: str
     advisory: str
@@ -34,15 +34,15 @@ MINIMUMS: Mapping[str, Mapping[str, Minimum]] = {
     },
     VALKEY: {
         "9.0": Minimum("9.0.5", "CVE-2026-63639"),
-        # 9.1.3 fixes CVE-2026-136156, which affects only servers in cluster mode; the embedded one is not in it.
+        # 9.1.3 fixes CVE-2026-136156, which only affects servers in cluster mode; the embedded server does not use it.
         "9.1": Minimum("9.1.2", "GHSA-fq2f-crmw-q97r"),
     },
 }
-"""By server and series. A series that is older than all of these gets no fixes, and a newer one has them."""
+"""Minimums by server and series. A series older than all of these gets no fixes; a newer series has them."""
 
 
 def read_versions(servers: Iterable[str] = BINARIES) -> dict[str, str]:
-    """Return the versions of embedded servers by their names; a server whose package is missing is left out.
+    """Return the versions of embedded servers by name, without servers whose package is missing.
 
     Raises:
         Unavailable: a server does not run here.
@@ -57,13 +57,13 @@ def read_versions(servers: Iterable[str] = BINARIES) -> dict[str, str]:
 
 
 def find_fault(server: str, version: str) -> str | None:
-    """Return why this version of a server should not run, as a clause; None if no vulnerability of it is known."""
+    """Return a clause that says why this version of a server should not run; None if it has no known vulnerability."""
     number = _split(version)
     minimums = MINIMUMS[server]
     for series, minimum in minimums.items():
         if number[: series.count(".") + 1] == _split(series):
             outdated = number < _split(minimum.version)
-            lacks = f"{server} {version} lacks the fix of {minimum.advisory}, which {minimum.version} has"
+            lacks = f"{server} {version} lacks the fix for {minimum.advisory}, which {minimum.version} has"
             return lacks if outdated else None
     oldest = min(minimums, key=_split)
     if number < _split(oldest):

@@ -72,7 +72,7 @@ def test_published_runs_are_graded_again_and_a_second_command_finds_them(stack: 
     assert (second.returncode, second.stdout) == (Exit.DONE, first.stdout)
     changed = "| train/prealgebra/2.json | `4` | `\\frac{8}{2}` | `4`, `8` | wrong | right |"
     assert changed in (tmp_path / "page.md").read_text("utf-8")
-    assert "two-questions-dense is there already" in second.stderr
+    assert "job two-questions-dense already exists" in second.stderr
 
 
 @pytest.mark.skipif(not (DATA / "paper-runs").is_dir(), reason="no published runs beside the repository")

@@ -169,7 +169,7 @@ async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database,
         ({"index": 0, "answer": "1"}, "line 1 answers it"),
         (b'{"index": 1, "answer": "a\\u0000b"}\n', "u0000"),
         (b'{"index": 1, "answer": "cut o', "is not JSON"),
-        (b"[1, 2]\n", "holds an array"),
+        (b"[1, 2]\n", "contains an array"),
     ):
         with subtests.test(line=line):
             found = await refused(api, [ALL[0], line])

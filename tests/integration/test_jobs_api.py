@@ -798,7 +798,7 @@ async def test_a_judge_that_every_repeat_asks_anew_is_compared_and_all_else_is_s
     found, made = report["repeatability"], report["calls_made"]
     assert (found["draws"], made["judge"], made["retrieve"]) == (3, 3 * found["documents"], 10)
     assert report["settings"]["drawn"] == ["judge"]
-    assert any("the judge model, asked anew in each" in note for note in report["notes"])
+    assert any("the judge model, asked again in each" in note for note in report["notes"])
     once = await api.job("mathrag-gate", name="once", params={"quality": "judge"})
     await finished(database)
     assert (await api.get(f"/v1/jobs/{once['id']}/report"))["calls_made"]["judge"] == 0

@@ -367,7 +367,7 @@ def test_any_other_failure_is_one(advisories: ModuleType) -> None:
 def test_the_embedded_servers_are_compared_with_known_advisories(advisories: ModuleType) -> None:
     code, words = advisories.judge_servers({"PostgreSQL": "18.6", "Valkey": "9.1.1"})
     assert code == 1
-    assert "Valkey 9.1.1 lacks the fix of GHSA-fq2f-crmw-q97r, which 9.1.2 has" in words
+    assert "Valkey 9.1.1 lacks the fix for GHSA-fq2f-crmw-q97r, which 9.1.2 has" in words
     assert advisories.judge_servers({"PostgreSQL": "18.6", "Valkey": "9.1.2"}) == (
         0, "No known vulnerability in the embedded servers: PostgreSQL 18.6, Valkey 9.1.2",
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Write the transcript in docs/reference/demo.md: `mathrag demo | python -m tools.reproduction.demo_transcript`.
 
-The demonstration's output is passed through; at its end the page is rewritten.
+The output of the demo is passed through; at its end the page is rewritten.
 """
 
 import sys
@@ -19,8 +19,8 @@ def main() -> None:
     for line in sys.stdin:
         print(line, end="", flush=True)
         lines.append(line.rstrip().replace(f"{REPOSITORY}/", ""))
-    if not any(line.startswith("The demonstration took") for line in lines):
-        sys.exit("the demonstration ended early, and the page is unchanged: run it again")
+    if not any(line.startswith("The demo took") for line in lines):
+        sys.exit("the demo ended early, and the page is unchanged: run it again")
     head = f"Seed 1, {datetime.now(UTC):%Y-%m-%d}, commit {pages.commit()}:"
     transcript = "\n".join(lines).strip()
     computed = {"transcript": f"{head}\n\n```text\n{transcript}\n```"}

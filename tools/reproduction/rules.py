@@ -327,7 +327,7 @@ def prepare(client: Client, run: GraphRun) -> Json:
     only = {"unanswered": "true"} if run.graph.unanswered else {}
     test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
     apart = run.folder / "facts" / "training-apart.tsv"
-    entries = client.all(texts.items(run.names["dataset"]).limited(MOST_OF_A_PAGE))
+    entries = client.all(texts.items(run.names["dataset"]).with_limit(MOST_OF_A_PAGE))
     rule_setting.without_asked(run.files["training"], {item["question"] for item in entries}, apart)
     training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
     export(run.training, run.name, run.folder, run.setting.tuning)

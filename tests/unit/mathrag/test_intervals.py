@@ -254,7 +254,7 @@ def test_it_never_falls_and_keeps_the_mean(observed: list[tuple[float, int]]) ->
 
 
 def test_of_nothing_there_is_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing was observed"):
+    with pytest.raises(ValueError, match="`means` has no observation"):
         fit_monotone([None, None], [0, 0])
 
 
@@ -294,7 +294,7 @@ def test_a_deviation_of_zero_by_construction_is_said_to_be_that(greedy: bool, sh
 
 
 def test_greedy_answers_vary_only_with_a_judge_that_is_asked_anew() -> None:
-    assert "the judge model, asked anew in each" in explain_repeats(greedy=True, shared=True, judged=True)
+    assert "the judge model, asked again in each" in explain_repeats(greedy=True, shared=True, judged=True)
     assert explain_repeats(greedy=False, shared=True, judged=True) == CLUSTERED
 
 

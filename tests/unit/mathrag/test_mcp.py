@@ -170,7 +170,7 @@ async def test_the_key_of_the_environment_is_sent(server: Served, monkeypatch: p
         (
             "enhanced-chat",
             {"query": "x", "context_length": 512, "enable_compression": False},
-            ("`context_length`", "`enable_compression` is false", "leave it out"),
+            ("`context_length`", "`enable_compression` is false", "remove"),
         ),
         ("job-status", {}, ("`job`",)),
         ("corpus-create", {"name": "n", "documents": {}}, ("`documents`", ">= 1")),
@@ -178,7 +178,7 @@ async def test_the_key_of_the_environment_is_sent(server: Served, monkeypatch: p
         (
             "corpus-create",
             {"name": "n", "documents": {"a": "x" * (1 << 20)}},
-            ("`documents`", "1,048,5", "at most 1,048,576", "mathrag corpus create"),
+            ("`documents`", "1,048,5", "more than the 1,048,576", "mathrag corpus create"),
         ),
     ],
 )

@@ -169,7 +169,7 @@ def test_repeated_questions_are_a_share_of_the_questions() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_nothing_is_said_of_answers_that_were_not_graded(count: int) -> None:
     ungraded = systems(*(report(str(n), "dense", accuracy(0, 0)) for n in range(count)))
-    assert sentence(ungraded) == "No answer was graded, so it is not known how many are right."
+    assert sentence(ungraded) == "No answer was graded, so the number of right answers is unknown."
     assert "right answers to the questions" in advice(ungraded)
 
 
@@ -221,7 +221,7 @@ def test_a_grid_counts_the_comparisons_with_its_baselines() -> None:
         "Against dense at the same settings, more questions are answered right in 1 of 2 comparisons and fewer in 0:"
         " chance does not explain these differences."
     )
-    assert sentence(four, compared("dense", pairs[1])).startswith("In none of 1 comparisons")
+    assert sentence(four, compared("dense", pairs[1])).startswith("None of 1 comparisons")
 
 
 def test_many_jobs_that_were_not_compared_are_not_ranked() -> None:
@@ -247,7 +247,7 @@ def test_failures_missing_grades_and_a_broken_audit_are_cautions() -> None:
 def test_demonstration_models_that_were_asked_about_another_world_are_a_caution_first() -> None:
     warned = {**report("a", "dense", accuracy(60)), "notes": [f"{WARNING} (world-generator) know nothing else"]}
     (caution,) = first_screen.list_cautions(systems(warned), set())
-    assert caution.startswith("The demonstration models answered, which know nothing but a made-up world")
+    assert caution.startswith("The models of the demo gave these answers")
 
 
 def test_answers_that_cannot_be_read_come_before_every_other_advice() -> None:

@@ -350,8 +350,8 @@ def test_quality_before_and_after_is_that_of_the_same_documents(shown: Path) -> 
 
 @pytest.mark.parametrize(("file", "change", "said"), [
     ("provenance.jsonl", lambda text: text.replace(b"completed", b"failed...", 1), "does not follow"),
-    ("provenance.jsonl", lambda text: b"\n".join(text.splitlines()[:-1]) + b"\n", "breaks off"),
-    ("provenance.jsonl", lambda text: b"\n".join(text.splitlines()[1:]) + b"\n", "does not begin with the job"),
+    ("provenance.jsonl", lambda text: b"\n".join(text.splitlines()[:-1]) + b"\n", "ends before its last link"),
+    ("provenance.jsonl", lambda text: b"\n".join(text.splitlines()[1:]) + b"\n", "does not start with the job"),
     ("results.jsonl", lambda text: b"\n".join(text.splitlines()[1:]) + b"\n", "sample 0, repeat 0"),
 ])  # fmt: skip
 def test_data_that_were_changed_are_refused(tmp_path: Path, file: str, change: Any, said: str) -> None:

@@ -201,9 +201,9 @@ def test_questions_without_answers_cannot_be_graded(data: Path) -> None:
 
 
 def test_more_questions_than_there_are_is_refused_with_how_many_there_are(data: Path) -> None:
-    with pytest.raises(Invalid, match="holds 10 questions") as refused:
+    with pytest.raises(Invalid, match="has only 10 questions") as refused:
         choose(data, 500)
-    assert refused.value.hint == "--items 10"
+    assert refused.value.hint == "use --items 10 or less"
 
 
 def test_a_pointer_of_git_lfs_is_no_file(data: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_pointer_of_git_lfs_is_no_file(data: Path) -> None:
 def test_a_folder_without_the_files_says_what_is_looked_for(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"train\.jsonl") as refused:
         choose(tmp_path)
-    assert "--corpus PATH" in (refused.value.hint or "")
+    assert "--corpus FILE" in (refused.value.hint or "")
     with pytest.raises(NotFound, match="no folder with problems is given"):
         problems.find(None, None, None)
 
@@ -256,7 +256,7 @@ def blocks(folder: Path) -> dict[str, str]:
         (r"\boxed{22,500}", "500", "last of 2 numbers in the box"),
         (r"\boxed{-12x - 3}", "3", "last of 2 numbers in the box"),
         (r"\boxed{\frac{7}{6}}", "7", "box cut at its first brace"),
-        (r"\boxed{\text{A,B}} of 160.", "160.", "last number of the text, as the box has none"),
+        (r"\boxed{\text{A,B}} of 160.", "160.", "last number of the text, because the box has none"),
         (r"first \boxed{1}, then \boxed{2}", "1", ""),
         ("It is -0.5 or 3", "3", "no box"),
         ("It is five", "", "no box"),
@@ -304,7 +304,7 @@ def test_a_judge_that_gives_one_score_has_no_rho(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("best", "said"),
     [
-        ("0.88", "p is 1.000 without any correction: none"),
+        ("0.88", "p is 1.000 without any correction: no pair"),
         ("0.9", "p is 0.004 without any correction: the file does not"),
     ],
 )

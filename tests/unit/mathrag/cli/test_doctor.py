@@ -50,7 +50,7 @@ def test_an_outdated_embedded_server_fails_where_it_is_used(server: Server, monk
         checks = msgspec.json.decode(mathrag("doctor", "--json").stdout)["checks"]
         return [(each["ok"], each["detail"]) for each in checks if each["name"] == "embedded servers"]
 
-    assert check() == [(False, "Valkey 9.1.1 lacks the fix of GHSA-fq2f-crmw-q97r, which 9.1.2 has")]
+    assert check() == [(False, "Valkey 9.1.1 lacks the fix for GHSA-fq2f-crmw-q97r, which 9.1.2 has")]
     monkeypatch.setenv("MATHRAG_REDIS_URL", "redis://127.0.0.1:1/0")
     assert check() == [(True, "PostgreSQL 18.6")]
 
@@ -62,7 +62,7 @@ def test_an_embedded_server_that_does_not_run_here_is_one_failed_check(
     monkeypatch.setattr(versions, "BINARIES", {name: lambda: "/no/such/server" for name in versions.BINARIES})
     found = {check["name"]: check for check in msgspec.json.decode(mathrag("doctor", "--json").stdout)["checks"]}
     assert not found["embedded servers"]["ok"]
-    assert "`/no/such/server` does not start" in found["embedded servers"]["detail"]
+    assert "`/no/such/server` cannot be started" in found["embedded servers"]["detail"]
     assert found["model world-judge"]["ok"]
 
 
@@ -71,7 +71,7 @@ def test_a_failing_line_ends_with_what_mends_it(capsys: pytest.CaptureFixture[st
         [Check(name="redis", ok=True), Check(name="disk", ok=False, detail="full", fix="mathrag purge --help")]
     )
     assert capsys.readouterr().out.splitlines() == [
-        "ok    redis", "FAIL  disk   full; fix: mathrag purge --help", "1 of 2 need attention",
+        "ok    redis", "FAIL  disk   full; fix: mathrag purge --help", "1 of 2 checks failed",
     ]  # fmt: skip
 
 

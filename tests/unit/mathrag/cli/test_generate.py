@@ -37,11 +37,11 @@ def test_the_command_waits_for_the_job_and_then_stores_the_dataset(server: Serve
     assert "writing 20 questions" in ended.stdout
     assert ended.stdout.splitlines()[-8:] == [
         "dataset t: 9 of 20 questions",
-        "  guessable       3, which the judge model answers without any document",
+        "  guessable       3, which the judge model answered without a document",
         "  failed          1, whose passages were too long for the model, or whose calls failed",
         "  left out        2 nothing to ask, 5 answer in question",
-        "  overlap         41% of a question's words stand in its quotation, on average",
-        "  fewer than 10: use another name and more --candidates; what is written is kept",
+        "  overlap         41% of a question's words also occur in its quotation, on average",
+        "  fewer than 10: use another name and more --candidates; the questions written so far are reused",
         "  next: mathrag dataset preview t",
         "  next: mathrag job submit --name N --dataset t --corpus docs --pipeline hybrid --wait",
     ]
@@ -61,7 +61,7 @@ def test_a_job_that_does_not_complete_is_not_started_again(server: Server) -> No
     ended = mathrag(*GENERATE)
     assert ended.exit_code != 0
     assert "is cancelled" in ended.stderr
-    assert "the same command starts it again, and keeps what is done" in ended.stderr
+    assert "run the same command again: it keeps the questions that are done" in ended.stderr
     assert sum(request.method == "POST" for request in requests) == 1
 
 
@@ -80,8 +80,8 @@ def test_options_are_sent(server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--hops", "3"), "--hops 3: questions need one or two passages"),
-        (("--styles", "none.txt"), "--styles none.txt: cannot be read"),
+        (("--hops", "3"), "--hops 3: the number of passages must be 1 or 2"),
+        (("--styles", "none.txt"), "--styles none.txt cannot be read"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_before_anything_is_sent(

@@ -145,7 +145,7 @@ def test_models_are_asked_for_by_preset(server: Server) -> None:
         ((), "give exactly one of"),
         (("first", "--models", "judge=x"), "give exactly one of"),
         (("--dataset", "d"), "both --dataset and --pipeline"),
-        (("--models", "qwen"), "key=value"),
+        (("--models", "qwen"), "KEY=VALUE"),
     ],
 )
 def test_a_question_must_be_one(server: Server, arguments: tuple[str, ...], said: str) -> None:

@@ -73,7 +73,7 @@ def test_a_graph_is_deleted_once_somebody_agrees(asked: list[httpx2.Request]) ->
     assert asked == []
     ended = mathrag("graph", "delete", "g", "--yes")
     assert [(request.method, request.url.path) for request in asked] == [("DELETE", "/v1/graphs/g")]
-    assert ended.stdout == "Deleted graph g; its corpus g stays.\n  next: mathrag corpus delete g\n"
+    assert ended.stdout == "Deleted graph g; its corpus g is kept.\n  next: mathrag corpus delete g\n"
 
 
 def test_a_full_disk_is_said_and_passes(server: Server, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_templates_and_held_out_facts_are_sent(tmp_path: Path, asked_for_questio
         "  answers         9",
         "  rules           4 questions have an answer that a rule leads to",
         "  documents       4 questions have gold documents",
-        "  left out        2 facts are in the graph already",
+        "  left out        2 facts are already in the graph",
         "  left out        1 questions are about an entity that the graph does not have",
         "  next: mathrag job submit --name N --dataset q --corpus g --pipeline rulerag --set rules=bank --wait",
     ]
@@ -204,7 +204,7 @@ def test_lines_go_to_a_file_and_are_counted(server: Server, tmp_path: Path) -> N
     asked = server(lambda _: httpx2.Response(200, text='{"a": 1}\n{"a": 2}\n'))
     out = tmp_path / "pairs.jsonl"
     made = training_data(out, "--as", "triplets", "--limit", "3", "--seed", "4", "--graph", "g")
-    assert (made.exit_code, made.stdout) == (0, f"2 triplets are in {out}\n")
+    assert (made.exit_code, made.stdout) == (0, f"wrote 2 triplets to {out}\n")
     assert asked[0].url.path == "/v1/datasets/kin/training"
     assert dict(asked[0].url.params) == {
         "rules": "kin", "as": "triplets", "limit": "3", "seed": "4", "graph": "g", "cot": "false",

@@ -216,7 +216,9 @@ def test_a_summary_has_every_stage_and_the_samples() -> None:
 
 def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
     shown = summarise(job_of() | {"unserved": ["judge"]})
-    assert shown.startswith("first  running  samples 1/4  no guard serves judge as pinned when the job was submitted")
+    assert shown.startswith(
+        "first  running  samples 1/4  no guard serves judge in the version that the job pinned when it was submitted"
+    )
     assert shown.endswith("restore the model and restart the guard, or cancel and submit again")
     terminal = io.StringIO()
     bars = ProgressBars(Console(file=terminal, force_terminal=True, width=200))
@@ -318,7 +320,9 @@ def test_a_cost_that_is_unknown_is_left_out(cost: Any) -> None:
 
 
 def test_a_report_says_of_lapsed_calls_that_they_ran_again_alone() -> None:
-    assert describe_lapses(3) == "3, which may have run twice; each ran again alone, with no call beside it"
+    assert (
+        describe_lapses(3) == "3, which may have run twice; each was repeated alone, without other calls in the batch"
+    )
     assert describe_lapses(0) is None
 
 
@@ -419,7 +423,7 @@ def test_an_option_that_a_log_makes_useless_is_refused(server: Server, table: st
 def test_a_file_that_is_not_there_is_said_so(server: Server, tmp_path: Path) -> None:
     requests = server(says(JOB, 202))
     ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", str(tmp_path / "none.csv"))
-    assert ("no file" in ended.stderr, requests) == (True, [])
+    assert ("the file does not exist" in ended.stderr, requests) == (True, [])
 
 
 def test_a_log_of_inspect_needs_its_layout(server: Server, tmp_path: Path) -> None:
@@ -490,7 +494,7 @@ def test_jobs_and_pairs_are_tables_with_the_verdict_in_words(server: Server) -> 
     assert "62.0 % (57.7 to 66.1), 310 of 500" in row(ended.stdout, "gate", "mathrag-gate")
     assert "not separable at n = 500: +0.8 points" in row(ended.stdout, "gate", "dense")
     assert row(ended.stdout, "arithmetic").split() == ["arithmetic", "61", "58"]
-    assert "gate (rows) against dense (columns): how the same samples ended" in ended.stdout
+    assert "gate (rows) against dense (columns): endings of the same samples" in ended.stdout
     assert row(ended.stdout, "logic", "12").split() == ["logic", "12", "1", "2", "116"]
     assert row(ended.stdout, "arithmetic", "5").split() == ["arithmetic", "5", "-", "53", "-"]
 

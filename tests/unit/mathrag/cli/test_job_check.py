@@ -111,18 +111,18 @@ def test_a_job_that_runs_is_refused_or_waited_for(server: Server) -> None:
         (
             ("--min", "acuracy=0.8"),
             Exit.INVALID,
-            "it has: accuracy, strict, answer@5, faithfulness, nDCG@10, Recall@context",
+            "its figures: accuracy, strict, answer@5, faithfulness, nDCG@10, Recall@context",
         ),
         (("--min", "acuracy=0.8"), Exit.INVALID, "did you mean 'accuracy'?"),
         (("--max", "score=0.8"), Exit.INVALID, "no figure 'score'"),
         (("--min", "accuracy=high"), Exit.USAGE, "'high' is not a number"),
-        (("--min", "accuracy"), Exit.USAGE, "key=value"),
-        (("--baseline", "dense"), Exit.USAGE, "need each other"),
-        (("--no-worse", "0.1"), Exit.USAGE, "need each other"),
+        (("--min", "accuracy"), Exit.USAGE, "KEY=VALUE"),
+        (("--baseline", "dense"), Exit.USAGE, "must be given together"),
+        (("--no-worse", "0.1"), Exit.USAGE, "must be given together"),
         ((*AGAINST, "2"), Exit.USAGE, "no-worse"),
         (("--min", "accuracy=nan"), Exit.USAGE, "'nan' is not a number"),
         (("--min", "accuracy=0", "--measure", "score"), Exit.USAGE, "--baseline"),
-        ((), Exit.USAGE, "no limit to test"),
+        ((), Exit.USAGE, "no limit is given"),
     ],
 )
 def test_a_condition_that_cannot_be_tested_is_an_error_and_no_finding(

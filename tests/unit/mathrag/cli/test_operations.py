@@ -69,7 +69,7 @@ def key(*arguments: str) -> Result:
 def test_a_new_key_is_the_only_thing_on_stdout(asked: list[Any]) -> None:
     done = key("create", "alice", "--scope", "read", "--scope", "submit", "--expires", "90d")
     assert (done.exit_code, done.stdout) == (0, "mrg_the_key\n")
-    assert "cannot be shown again" in done.stderr
+    assert "it is shown only once" in done.stderr
     assert asked == [("create", "local", "alice", {Scope.READ, Scope.SUBMIT}, timedelta(days=90))]
 
 
@@ -78,7 +78,7 @@ def test_a_key_for_a_stack_that_asks_for_none_says_so(
     asked: list[Any], monkeypatch: pytest.MonkeyPatch, keys: str, said: bool
 ) -> None:
     monkeypatch.setenv("MATHRAG_ACCESS__KEYS", keys)
-    assert ("asks for no keys" in key("create", "alice", "--scope", "read").stderr) == said
+    assert ("does not require keys" in key("create", "alice", "--scope", "read").stderr) == said
     assert asked
 
 
@@ -201,7 +201,7 @@ def test_characters_that_systemd_replaces_are_written_so_that_it_does_not(folder
 
 def test_a_folder_with_a_line_break_is_refused(folder: Path) -> None:
     ended = mathrag("service", "install", "--print", "--data-dir", "a\nExecStartPre=/bin/false")
-    assert (ended.exit_code, "cannot hold" in ended.stderr, ended.stdout) == (Exit.INVALID, True, "")
+    assert (ended.exit_code, "not allowed in a systemd unit" in ended.stderr, ended.stdout) == (Exit.INVALID, True, "")
 
 
 def test_paths_of_the_configuration_are_in_the_unit_and_secrets_are_not(
@@ -343,7 +343,7 @@ def test_what_is_no_date_is_refused(deleted: list[str]) -> None:
 def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(Failed, match="owner"):
         purge.owner_url(Settings(database_url="postgresql+asyncpg://app@nowhere/x"), None)
-    with pytest.raises(Failed, match="no PostgreSQL of a stack"):
+    with pytest.raises(Failed, match="no PostgreSQL server runs"):
         purge.owner_url(Settings(data_dir=tmp_path), None)
 
 
@@ -387,7 +387,7 @@ def test_a_program_learns_where_the_new_package_is(tmp_path: Path) -> None:
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     done = mathrag("plugin", "new", "pipeline", "--out", str(tmp_path), "--", name)
     assert done.exit_code != 0
-    assert "is not a valid name of a plug-in" in done.output
+    assert "is not a valid plug-in name" in done.output
     assert not list(tmp_path.iterdir())
 
 
@@ -395,7 +395,7 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_kind_that_is_a_file_has_no_package(tmp_path: Path, kind: str) -> None:
     done = mathrag("plugin", "new", kind, "mine", "--out", str(tmp_path))
     assert done.exit_code == Exit.INVALID
-    assert f"a {kind} is a file, not a package" in done.output
+    assert f"a {kind} needs no package: it is a single file" in done.output
     assert f"plugins.{kind}s" in done.output
     assert not list(tmp_path.iterdir())
 

@@ -37,7 +37,7 @@ def test_a_mode_is_measured_and_compared(folder: Path, tmp_path: Path) -> None:
     ended = mathrag("retrieval", "eval", "--from", str(folder), "--mode", "sparse", *options)
     assert ended.exit_code == Exit.DONE, ended.output
     assert "sparse: 5 queries of test, 5 documents" in ended.stdout
-    assert "1 queries without a relevant document are left out" in ended.stdout
+    assert "1 queries without a relevant document are excluded" in ended.stdout
     head, *rows = (
         line.split() for line in ended.stdout.splitlines() if line.startswith(("MODE", "sparse ", "hybrid "))
     )
@@ -76,7 +76,7 @@ def test_weights_are_tuned(folder: Path) -> None:
     [
         (("--mode", "colbert"), Exit.INVALID, "no mode 'colbert'"),
         (("--mode", "sparse", "--set", "fusion.dense=-1"), Exit.INVALID, "params.fusion.dense"),
-        (("--mode", "sparse", "--set", "fusion"), Exit.USAGE, "write it as key=value"),
+        (("--mode", "sparse", "--set", "fusion"), Exit.USAGE, "write --set KEY=VALUE"),
     ],
 )
 def test_what_cannot_be_done_is_said(folder: Path, options: tuple[str, ...], code: int, said: str) -> None:
@@ -107,7 +107,7 @@ def test_a_process_that_says_nothing_is_our_error(monkeypatch: pytest.MonkeyPatc
         ({"separable": True, "adjusted": 1e-9}, "+0.0200 (-0.0100 to +0.0500), p < 0.0001: separable"),
         (
             {"value": 1.0, "low": None, "high": None, "adjusted": 0.5},
-            "+1.0000 (the same on every query, so no interval), p = 0.5000: not separable on 5 queries",
+            "+1.0000 (equal on every query, so there is no interval), p = 0.5000: not separable on 5 queries",
         ),
     ],
 )

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 # Both clients send the same requests and read the same answers.
 
 REQUESTS: tuple[Request[Any], ...] = (
-    jobs.get("a/b"), jobs.list_jobs(state="running").limited(5), jobs.submit({"name": "n"}, "key"),
+    jobs.get("a/b"), jobs.list_jobs(state="running").with_limit(5), jobs.submit({"name": "n"}, "key"),
     jobs.cancel("first"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), service.models(),
     graphs.upload([b"{}\n", b"{}\n"], "kinship", inverse=True), graphs.get("kinship"), graphs.delete("a/b"),
 )  # fmt: skip

@@ -120,11 +120,11 @@ async def test_stored_collections_are_named(server: Server) -> None:
 @pytest.mark.parametrize(
     ("dataset", "kind", "said"),
     [
-        ("q.jsonl", Conflict, r"'q.jsonl' is the name of a stored dataset, and .* \(write './q.jsonl' for the file"),
+        ("q.jsonl", Conflict, r"'q.jsonl' is both a stored dataset and .* \(write './q.jsonl' for the file"),
         ("qq.jsonl", NotFound, r"no dataset 'qq.jsonl' is stored, and .* has no file or folder of this name"),
-        ("./qq.jsonl", NotFound, "there is no file or folder 'qq.jsonl'"),
-        (Path("qq.jsonl"), NotFound, "there is no file or folder 'qq.jsonl'"),
-        ("", Invalid, "empty text"),
+        ("./qq.jsonl", NotFound, "file or folder 'qq.jsonl'"),
+        (Path("qq.jsonl"), NotFound, "file or folder 'qq.jsonl'"),
+        ("", Invalid, "is empty"),
         ("bad.txt", Invalid, "'bad.txt' has no known layout"),
     ],
 )

@@ -208,7 +208,7 @@ def test_show_tells_settings_and_configuration(server: Server) -> None:
 
 @pytest.mark.parametrize(("text", "key", "fix"), [
     ("roles: {judge: world-jugde}\n", "roles.judge", "did you mean 'world-judge'?"),
-    ("roles: {generate: zzz}\n", "roles.generate", "the models are label-judge, world-generator, world-judge"),
+    ("roles: {generate: zzz}\n", "roles.generate", "configured models are label-judge, world-generator, world-judge"),
     ("models: {m: {driver: process, path: /nowhere/m.gguf}}\nroles: {judge: m, generate: m}\n",
      "models.m.path", "ls -l /nowhere"),
     ("retrieval: {reranker: {kind: gguf, path: /nowhere/r.gguf}}\n", "retrieval.reranker.path", "ls -l /nowhere"),
@@ -225,7 +225,7 @@ def test_a_variable_that_names_no_file_is_found(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
     ended = mathrag("config", "validate")
     assert ended.exit_code == Exit.INVALID
-    assert "MATHRAG_CONFIG: there is no file" in ended.stdout
+    assert "MATHRAG_CONFIG: the file `" in ended.stdout
     assert "cp mathrag.example.yaml" in ended.stdout
 
 
@@ -238,7 +238,7 @@ def test_a_settings_file_that_is_missing_is_not_shown_as_defaults(
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
     ended = mathrag("config", "show")
     assert ended.exit_code == Exit.NOT_FOUND
-    assert ended.stderr.startswith("error: MATHRAG_CONFIG: there is no file")
+    assert ended.stderr.startswith("error: MATHRAG_CONFIG: the file `")
     assert "  fix: correct the path" in ended.stderr
 
 

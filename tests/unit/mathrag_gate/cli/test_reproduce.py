@@ -128,7 +128,7 @@ def test_a_missing_file_of_problems_is_said_before_any_model_is_looked_at(data: 
 
 def test_an_unknown_preset_is_said_with_those_that_are_known(data: Path) -> None:
     said, fix = refused(math(data, preset="papper"), data)
-    assert "no preset 'papper'" in said
+    assert "preset 'papper' does not exist" in said
     assert "paper, paper-code, paper-tgi, small" in fix
 
 
@@ -255,7 +255,7 @@ def test_a_service_with_other_models_than_the_presets_is_refused(data: Path, ser
     ended = math(data, "--yes")
     assert (ended.exit_code, service.posted) == (Exit.CONFLICT, [])
     assert (
-        "world-judge answers judge at https://rag.example.org, but the preset requires qwen2.5-0.5b-instruct"
+        "service at https://rag.example.org uses world-judge for judge, but the preset requires qwen2.5-0.5b-instruct"
         in ended.stderr
     )
 
@@ -288,7 +288,7 @@ def test_a_job_that_failed_is_said_with_its_reason_and_the_same_command_goes_on(
     ended = math(data, "--yes", preset="small")
     assert ended.exit_code == Exit.UNREACHABLE
     assert "gate failed: the judge's replies have no rating" in ended.stderr
-    assert "the same command again: it repeats only what failed" in ended.stderr
+    assert "the same command again: it only repeats the failed jobs" in ended.stderr
     assert not (data.parent / "out").exists()
 
 
@@ -472,7 +472,7 @@ def test_a_name_that_another_job_has_is_refused(
     imports.add("published-sparse", dataset, grader, pipeline)
     ended = published(runs)
     assert ended.exit_code == Exit.CONFLICT
-    said = f"job published-sparse exists, and is of pipeline {pipeline}, dataset {dataset} and grader {grader}"
+    said = f"job published-sparse already exists, with pipeline {pipeline}, dataset {dataset} and grader {grader}"
     assert said in ended.stderr
     assert "fix: choose another name: --name NAME" in ended.stderr
 
@@ -494,7 +494,7 @@ def test_a_job_that_did_not_complete_has_no_table(runs: Path, imports: ImportSer
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("runs.csv", None, "there is no file"),
+        ("runs.csv", None, "does not exist"),
         ("items.jsonl", '{"item": 1, "problem": "x"}\n', "items.jsonl, line 1: Object missing required field"),
         ("responses.jsonl", '{"response": 1,\n', "responses.jsonl, line 1: "),
         ("responses.jsonl", '{"response": 7, "text": ""}\n', "names number 1 of responses.jsonl"),

@@ -154,7 +154,7 @@ def test_a_full_disk_at_the_first_start_is_named(tmp_path: Path) -> None:
     except PermissionError as error:
         pytest.skip(f"mounting a small file system needs root: {error}")
     assert code == Exit.UNREACHABLE
-    assert f"`{tmp_path}/disk/ports.json`: no space left on device fix: free some room" in said
+    assert f"`{tmp_path}/disk/ports.json`: no space left on device fix: free disk space" in said
 
 
 @pytest.mark.parametrize("content", ["", "{", '["a"]'])
@@ -198,7 +198,7 @@ def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(up, "build_stack", lambda *_, **__: pytest.fail("a stack was built"))
     code, said = refused("--data-dir", str(tmp_path / "data"), "--port", "0")
     assert code == Exit.INVALID
-    assert f"MATHRAG_CONFIG: there is no file `{tmp_path}/none.yaml`" in said
+    assert f"MATHRAG_CONFIG: the file `{tmp_path}/none.yaml`" in said
     assert "unset MATHRAG_CONFIG" in said
 
 
@@ -266,8 +266,8 @@ def test_whoever_has_waited_long_enough_is_told_what_goes_on_and_how_to_look(
     ended = mathrag(*command)
     said = " ".join(ended.stderr.split())
     assert ended.exit_code == Exit.UNREACHABLE
-    assert "is not ready after 0 s, and keeps on starting (ready: postgres; starting: redis for 0 s; " in said
-    assert "not begun: guard, retriever, judge, generator, orchestrator)" in said
+    assert "is not ready after 0 s; it continues to start (ready: postgres; starting: redis for 0 s; " in said
+    assert "not started: guard, retriever, judge, generator, orchestrator)" in said
     assert f"mathrag status --data-dir {slow_stack}" in said
     assert f"{slow_stack}/logs/supervisor.log" in said
 
@@ -314,7 +314,7 @@ def test_a_data_folder_that_does_not_exist_is_an_error_and_is_not_made(tmp_path:
     for words in (["status"], ["down"], ["open"], ["doctor"], ["scale", "judge=2"], ["backup", str(tmp_path / "x")]):
         code, said = run(*words, "--data-dir", str(nowhere))
         fix = f"fix: correct --data-dir, or start a new stack there: mathrag up --detach --data-dir {nowhere}"
-        if code != Exit.NOT_FOUND or f"there is no data folder `{nowhere}`" not in said or fix not in said:
+        if code != Exit.NOT_FOUND or f"the data directory `{nowhere}` does not exist" not in said or fix not in said:
             wrong[words[0]] = (code, said)
     assert (wrong, nowhere.exists()) == ({}, False)
 
@@ -370,11 +370,11 @@ def test_a_scale_that_is_none_is_refused(word: str) -> None:
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["judge"], "`judge` has no number from 1 to 64"),
-        (["judge=0"], "`judge=0` has no number from 1 to 64"),
-        (["judge=-1"], "`judge=-1` has no number from 1 to 64"),
-        (["judge=65"], "`judge=65` has no number from 1 to 64"),
-        ([f"judge={'9' * 5000}"], "has no number from 1 to 64"),
+        (["judge"], "`judge`: the number of workers must be from 1 to 64"),
+        (["judge=0"], "`judge=0`: the number of workers must be from 1 to 64"),
+        (["judge=-1"], "`judge=-1`: the number of workers must be from 1 to 64"),
+        (["judge=65"], "`judge=65`: the number of workers must be from 1 to 64"),
+        ([f"judge={'9' * 5000}"], "the number of workers must be from 1 to 64"),
         (["judge=2", "guard=2"], "`guard=2` does not name a service that can be scaled"),
         ([], "Missing argument"),
     ],
@@ -418,7 +418,7 @@ def test_a_stack_of_a_release_that_cannot_be_scaled_is_to_be_restarted(tmp_path:
     address.write_state(tmp_path, address.State(pid=os.getpid(), url="", phase="running", children=()))
     with control.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
-    assert (code, "runs a release that cannot be scaled" in said) == (Exit.CONFLICT, True)
+    assert (code, "runs an older release, which cannot be scaled" in said) == (Exit.CONFLICT, True)
     assert f"mathrag down --data-dir {tmp_path}; mathrag up" in said
 
 
@@ -467,7 +467,7 @@ def list_groups(built: Stack) -> list[list[str]]:
     found: list[list[str]] = []
     for row in built.table():
         if isinstance(row, Child):
-            if row.beside:
+            if row.starts_with_previous:
                 found[-1].append(row.name)
             else:
                 found.append([row.name])

@@ -79,12 +79,12 @@ def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
 
 def test_rules_that_do_not_agree_leave_the_scoring_to_the_judge() -> None:
     said = sentences.decision(report(gate=gated(strategy="judge", rho=0.12, low=-0.1, high=0.3)))
-    assert said == "r = 0.12 on 180 documents, so the judge scores all. The judge gave 180 ratings."
+    assert said == "r = 0.12 on 180 documents, so the judge scores all documents. The judge gave 180 ratings."
 
 
 def test_a_threshold_inside_the_interval_is_a_close_decision() -> None:
     said = sentences.decision(report(gate=gated(low=0.35, high=0.58)))
-    assert said.endswith("A close decision: the 95 % interval of r, 0.35 to 0.58, holds the threshold.")
+    assert said.endswith("The decision is close: the 95 % interval of r, 0.35 to 0.58, contains the threshold.")
 
 
 def test_a_gate_without_a_correlation_says_why() -> None:
@@ -94,7 +94,7 @@ def test_a_gate_without_a_correlation_says_why() -> None:
 
 def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
     said = sentences.gate({"one": report(gate=gated(tau=0.5)), "other": report(gate=gated(tau=0.5, rho=0.6))})
-    assert "r, the correlation of both scores, is above the threshold of 0.5" in " ".join(said.split())
+    assert "If r is above the threshold of 0.5, the rules agree with the judge" in " ".join(said.split())
     assert said.index("threshold of 0.5") < said.index("one: r = 0.71") < said.index("other: r = 0.60")
 
 
@@ -103,20 +103,23 @@ def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
     [
         (
             pair(60, 5, 1e-9, 0.55),
-            "reordering by reasoning helps. 60 questions are right with mathrag-gate only, 5",
+            "reordering by reasoning helps. 60 questions are right only with mathrag-gate, 5",
         ),
         (
             pair(5, 60, 1e-9, -0.55),
-            "reordering by reasoning does harm. 5 questions are right with mathrag-gate only,",
+            "reordering by reasoning harms. 5 questions are right only with mathrag-gate,",
         ),
-        (pair(7, 5, 0.774, 0.02), "no conclusion; these questions do not tell the two apart. 7 questions are right"),
+        (
+            pair(7, 5, 0.774, 0.02),
+            "no conclusion, because these questions show no clear difference. 7 questions are right",
+        ),
         (pair(0, 0, 1.0, 0.0), "no conclusion. mathrag-gate and hybrid agree on all 100 questions."),
     ],
 )
 def test_a_conclusion_is_what_the_test_supports(found: dict[str, Any], said: str) -> None:
     conclusion = sentences.conclusion(found)
     assert conclusion.startswith(said)
-    assert ("no proof that they are equal" in conclusion) == (not found["separable"])
+    assert ("not prove that they are equal" in conclusion) == (not found["separable"])
 
 
 def test_the_figures_of_a_conclusion_are_those_of_the_comparison() -> None:
@@ -198,7 +201,7 @@ def test_loads_are_counted_over_jobs_that_share_residencies() -> None:
 
 
 def test_violations_are_named_with_their_job() -> None:
-    assert "nothing is wrong" in sentences.audits({"one": [], "other": []})
+    assert "found no violation" in sentences.audits({"one": [], "other": []})
     assert "The audit found violations: other 2." in sentences.audits({"one": [], "other": ["I5", "I9"]})
 
 

@@ -33,11 +33,11 @@ from mathrag_gate.demo.world import (
     build,
     change_setting,
     distractors,
+    is_useful,
     item,
     names,
     random_operator,
     read,
-    useful,
     write,
 )
 from services.retriever.index import Bm25, Faiss, SearchIndex
@@ -100,7 +100,7 @@ def outranked(setting: Setting, kind: str) -> float:
             next((document for document in found if document.operator == item.operator), None)
             for item, found in searched(setting, kind)
         ]
-        SHARES[known] = mean(first is None or not useful(first.kind) for first in firsts)
+        SHARES[known] = mean(first is None or not is_useful(first.kind) for first in firsts)
     return SHARES[known]
 
 
@@ -228,11 +228,11 @@ def test_the_asked_for_share_of_operators_is_chinese() -> None:
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
-        ({"operators": 1, "items": 95}, "1 operators allow 94 items at most"),
+        ({"operators": 1, "items": 95}, "1 operators allow at most 94"),
         ({"documents": DocumentCounts(wrong=3)}, "no useful kind"),
         ({"chinese": 0.5, "agreement": None}, "without `agreement`"),
-        ({"distractors": Weights()}, "`distractors`: one weight has to count"),
-        ({"levels": {3: 0}}, "`levels`: one weight has to count"),
+        ({"distractors": Weights()}, "`distractors`: at least one weight must be above 0"),
+        ({"levels": {3: 0}}, "`levels`: at least one weight must be above 0"),
         ({"agreement": 1.5}, "<= 1"),
         ({"operators": 49}, "<= 48"),
     ],
@@ -383,6 +383,6 @@ def test_items_per_operator_vary(folder: Path) -> None:
 
 
 def test_impossible_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 operators allow 91 items at most"):
+    with pytest.raises(ValueError, match="1 operators allow at most 91"):
         build(1, Setting(operators=1, items=92))
     assert len(build(1, Setting(operators=1, items=91)).items) == 91

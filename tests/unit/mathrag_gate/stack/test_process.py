@@ -85,7 +85,7 @@ async def test_a_child_that_works_is_waited_for_as_long_as_it_takes(tmp_path: Pa
 @pytest.mark.parametrize("code", [IDLE, WITH_IDLE_CHILD])
 async def test_a_child_that_does_nothing_is_given_up(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
-        with pytest.raises(Unavailable, match="`deaf` is not ready, and did nothing for 60 s"):
+        with pytest.raises(Unavailable, match="`deaf` is not ready, and was idle for 60 s"):
             await process.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
         assert child.poll() is None
 
@@ -94,7 +94,7 @@ async def test_a_stopped_child_does_nothing_whatever_its_children_do(tmp_path: P
     with running(WITH_BUSY_CHILD, tmp_path) as child:
         await until(lambda: bool(psutil.Process(child.pid).children()))
         child.send_signal(signal.SIGSTOP)
-        with pytest.raises(Unavailable, match="did nothing"):
+        with pytest.raises(Unavailable, match="was idle"):
             await process.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
 
 
@@ -110,7 +110,7 @@ async def test_a_supervisor_that_did_not_run_itself_blames_nobody_for_that_time(
         await until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
         effort = process.Effort(child.pid, Time(now=lambda: seconds))
         seconds = 3600.0
-        effort.look()
+        effort.measure()
         assert effort.idle_s <= process.LONGEST_LOOK_S
 
 
@@ -148,7 +148,7 @@ async def test_a_child_that_neither_answers_nor_works_is_killed(
             os.kill(found.pid or 0, signal.SIGSTOP)
         while await check_often(found, time, 1) is not None:
             pass
-        assert "does not answer and did nothing for" in caplog.text
+        assert "does not answer and was idle for" in caplog.text
 
 
 async def test_a_child_that_works_without_answering_is_killed_after_much_processor_time(
@@ -158,7 +158,7 @@ async def test_a_child_that_works_without_answering_is_killed_after_much_process
         assert await check_often(found, time, 100) == found.pid
         monkeypatch.setattr(process, "LOOPING_S", 0.0)
         assert await check_often(found, time, 2) is None
-        assert "of processor time; it is killed" in caplog.text
+        assert "of processor time; killing it" in caplog.text
 
 
 async def test_a_child_that_answers_again_is_forgiven_what_it_did_not(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ async def test_a_row_beside_another_starts_with_it_and_the_next_one_after_both(t
     ran = Ran(
         [
             child("one", ready=lambda _: other_lives("two")),
-            child("two", ready=lambda _: other_lives("one"), beside=True),
+            child("two", ready=lambda _: other_lives("one"), starts_with_previous=True),
             StartupTask(name="step", run=step),
         ],
         tmp_path,
@@ -119,7 +119,10 @@ async def test_a_child_that_cannot_start_ends_those_that_start_beside_it(tmp_pat
     async def never(_pid: int) -> bool:
         return False
 
-    ran = Ran([child("slow", ready=never), child("bad", "raise SystemExit(3)", ready=never, beside=True)], tmp_path)
+    ran = Ran(
+        [child("slow", ready=never), child("bad", "raise SystemExit(3)", ready=never, starts_with_previous=True)],
+        tmp_path,
+    )
     with pytest.raises(Unavailable, match="`bad` ended with status 3"):
         await ran.supervisor.run()
     assert ran.pids() == {"slow": None, "bad": None}
@@ -275,7 +278,7 @@ async def test_a_full_disk_ends_nobody_and_the_killed_child_comes_back(
         await until(lambda: "cannot be written" in caplog.text and "is full" in caplog.text)
         disk.relieve()
         await until(lambda: written(disk.folder) == ran.pids() and ran.pids()["one"] not in (None, before["one"]))
-        await until(lambda: "has room again" in caplog.text)
+        await until(lambda: "has space again" in caplog.text)
         assert ran.pids()["two"] == before["two"]
 
 
@@ -482,7 +485,7 @@ async def test_a_file_without_a_possible_number_changes_nothing(
         (tmp_path / "scale-judge.json").write_text(content)
         control.ask_for_workers(tmp_path, "generator", 1)
         await until_ready(ran, "judge", "generator-1")
-        await until(lambda: "holds no number from 1 to 64 and was removed" in caplog.text)
+        await until(lambda: "did not contain a number from 1 to 64 and was removed" in caplog.text)
         assert control.read_wanted_workers(tmp_path, "judge") is None
 
 
@@ -518,7 +521,7 @@ async def test_the_command_names_the_worker_that_does_not_start_and_its_log(tmp_
         code, said = await run_scale(tmp_path, "judge=2")
     assert code == Exit.UNREACHABLE
     assert "error: `judge-2` failed to start" in said
-    assert f"less {tmp_path}/logs/judge-2.log" in said
+    assert f"read {tmp_path}/logs/judge-2.log" in said
 
 
 async def test_the_command_gives_up_waiting_and_the_stack_continues(tmp_path: Path) -> None:
@@ -528,7 +531,7 @@ async def test_the_command_gives_up_waiting_and_the_stack_continues(tmp_path: Pa
     async with supervised([judge(1)], tmp_path, workers={"judge": lambda number: judge(number, ready=never)}) as ran:
         code, said = await run_scale(tmp_path, "judge=2", "--timeout", "0")
         assert code == Exit.UNREACHABLE
-        assert "not yet judge=2 after 0 s; the stack continues with it" in said
+        assert "judge=2 is not reached after 0 s; the stack keeps trying" in said
         assert f"mathrag status --data-dir {tmp_path}" in said
         await until(lambda: list(ran.pids()) == ["judge", "judge-2"])
 
@@ -542,7 +545,7 @@ async def test_the_command_says_that_another_one_has_asked_for_another_number(tm
         await until(lambda: len(ran.pids()) == 3)
         control.ask_for_workers(tmp_path, "judge", 1)
         code, said = await waiting
-    assert (code, "another `mathrag scale` has asked for judge=1 meanwhile" in said) == (Exit.CONFLICT, True)
+    assert (code, "another `mathrag scale` has requested judge=1" in said) == (Exit.CONFLICT, True)
 
 
 async def test_the_command_says_that_the_stack_has_stopped_meanwhile(tmp_path: Path) -> None:
@@ -554,4 +557,4 @@ async def test_the_command_says_that_the_stack_has_stopped_meanwhile(tmp_path: P
         await until(lambda: len(ran.pids()) == 2)
     code, said = await waiting
     assert code == Exit.UNREACHABLE
-    assert "the stack has stopped meanwhile" in said or "is stopping" in said or "is stopped" in said
+    assert "the stack has stopped" in said or "is stopping" in said or "is stopped" in said

@@ -36,7 +36,7 @@ def test_the_installed_servers_have_no_known_vulnerability() -> None:
 def test_a_version_is_compared_with_the_minimum_of_its_series(server: str, version: str, advisory: str | None) -> None:
     fault = versions.find_fault(server, version)
     assert (fault is None) == (advisory is None)
-    assert fault is None or fault.startswith(f"{server} {version} lacks the fix of {advisory}, which ")
+    assert fault is None or fault.startswith(f"{server} {version} lacks the fix for {advisory}, which ")
 
 
 @pytest.mark.parametrize(("server", "version", "needed"), [("PostgreSQL", "17.11", "18"), ("Valkey", "8.1.11", "9.0")])
@@ -56,7 +56,7 @@ def test_every_minimum_is_of_its_series() -> None:
 def test_an_old_server_fails_the_check_with_the_command_that_replaces_it() -> None:
     checked = versions.check({"PostgreSQL": "18.4", "Valkey": "9.1.2"})
     assert not checked.ok
-    assert checked.detail == "PostgreSQL 18.4 lacks the fix of CVE-2026-14680, which 18.6 has"
+    assert checked.detail == "PostgreSQL 18.4 lacks the fix for CVE-2026-14680, which 18.6 has"
     assert "pip install" in checked.fix
     assert "[embedded]" in checked.fix
 
@@ -86,5 +86,5 @@ def test_a_server_that_prints_no_version_is_unavailable(tmp_path: Path, script: 
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="does not start: No such file"):
+    with pytest.raises(Unavailable, match="cannot be started: No such file"):
         postgres.read_version(str(tmp_path / "missing"))

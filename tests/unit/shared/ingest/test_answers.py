@@ -81,7 +81,7 @@ def test_a_cell_is_a_list_of_json_or_as_pandas_writes_it(
         ("{'a': 1}", "`contexts` is not JSON"),
         ("[1]", "text 1 of `contexts` is a number"),
         ("[" * 500, "`contexts` is not JSON"),
-        ("[" + "1," * 20_000 + "1]", "holds more than 10000 values"),
+        ("[" + "1," * 20_000 + "1]", "contains more than 10000 values"),
     ],
 )  # fmt: skip
 def test_a_cell_that_is_no_list_of_texts_is_a_defect(tmp_path: Path, cell: str, said: str) -> None:

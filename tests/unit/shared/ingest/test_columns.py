@@ -164,16 +164,16 @@ def test_columns_of_parquet_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_a_chosen_column_that_a_line_lacks_is_named() -> None:
-    with pytest.raises(Defect, match=r"^has no column `Frage`, which should hold `question`; it has Question, id$"):
+    with pytest.raises(Defect, match=r"^has no column `Frage` for the field `question`; its columns: Question, id$"):
         datasets.item({"Question": "?", "id": 1}, named=Columns(ITEMS, ["question=Frage"]))
 
 
 @pytest.mark.parametrize(
     ("pairs", "message", "hint"),
     [
-        (["question"], "'question' is not a pair", "write FIELD=COLUMN"),
-        (["question="], "'question=' is not a pair", "write FIELD=COLUMN"),
-        (["qustion=x"], "there is no field 'qustion'", "did you mean 'question'?"),
+        (["question"], "'question' is not of the form FIELD=COLUMN", "write for example question=Frage"),
+        (["question="], "'question=' is not of the form FIELD=COLUMN", "write for example question=Frage"),
+        (["qustion=x"], "unknown field 'qustion'", "did you mean 'question'?"),
         (["gold=x", "answer=y"], "'gold' is given twice", "name one column for it"),
     ],
 )
@@ -211,12 +211,12 @@ def test_an_array_that_is_larger_than_the_buffer_is_read_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'[{"text": "a"} {"text": "b"}]', "line 2: the array of objects is broken here (there is"),
-        (b'[{"text": "a"},]', "line 2: the array of objects is broken here (there is ']')"),
-        (b'[{"text": "a"}', "line 2: the array of objects is broken here (there is nothing more)"),
-        (b'[{"text": "a', "line 1: is cut off; copy the file again"),
-        (b'[{"text": "a"}]\n[]', "line 1: has more behind the array ('[]')"),
-        (b'["a", "b"]', "line 1: the array of objects is broken here"),
+        (b'[{"text": "a"} {"text": "b"}]', "line 2: the array of objects is not valid here (found"),
+        (b'[{"text": "a"},]', "line 2: the array of objects is not valid here (found ']')"),
+        (b'[{"text": "a"}', "line 2: the array of objects is not valid here (found the end of the file)"),
+        (b'[{"text": "a', "line 1: is truncated; copy the file again"),
+        (b'[{"text": "a"}]\n[]', "line 1: has more text after the array ('[]')"),
+        (b'["a", "b"]', "line 1: the array of objects is not valid here"),
         (b'[{"text": "' + b"x" * 100 + b'"}]', "line 1: is longer than 60 bytes"),
     ],
 )

@@ -97,12 +97,12 @@ def test_files_with_other_suffixes_are_listed(tmp_path: Path) -> None:
 
 UNREADABLE = {
     "encrypted.pdf": (make_pdf([["x"]], encrypted=True), "is encrypted; save it without a password"),
-    "scanned.pdf": (make_pdf([IMAGE]), "has images of pages without text; recognise the text first (OCR)"),
-    "cut.pdf": (make_pdf([["x"]])[:300], "is damaged, or no PDF file"),
-    "none.pdf": (b"", "is damaged, or no PDF file"),
+    "scanned.pdf": (make_pdf([IMAGE]), "contains page images without text; recognise the text first (OCR)"),
+    "cut.pdf": (make_pdf([["x"]])[:300], "is damaged or not a PDF file"),
+    "none.pdf": (b"", "is damaged or not a PDF file"),
     "endless.pdf": (make_pdf([["x"]]).replace(b"/Count 1", b"/Count 99999"), "has 99999 pages, more than 10000; split"),
-    "cut.docx": (make_docx(paragraph("x"))[:200], "is damaged, or no .docx file"),
-    "old.docx": (document_process.OLD_WORD + b"x", "is encrypted, or of an old version of Word"),
+    "cut.docx": (make_docx(paragraph("x"))[:200], "is damaged or not a .docx file"),
+    "old.docx": (document_process.OLD_WORD + b"x", "is encrypted, or written by an old version of Word"),
     "bomb.docx": (make_docx(" " * (65 << 20)), "unpacks to more than 67108864 bytes of XML; split the file"),
     "deep.docx": (make_docx("<w:tbl><w:tr><w:tc>" * 2000 + "</w:tc></w:tr></w:tbl>" * 2000), "is nested too deeply"),
     "cafe.html": (b"caf\xe9", "is not UTF-8 (byte 3); save it as UTF-8, or declare its encoding"),

@@ -103,7 +103,7 @@ def test_so_many_mistakes_end_the_reading() -> None:
 
 def test_an_upload_without_a_good_line_is_an_error_even_if_lines_may_be_skipped() -> None:
     found = reader(Body("numbers", Format.AUTO, b"5\n" * 250, 1, ""), on_error=OnError.SKIP)
-    with pytest.raises(InvalidLine, match="line 1: holds a number"):
+    with pytest.raises(InvalidLine, match="line 1: contains a number"):
         list(found)
     assert (found.rejected, len(found.rejections)) == (250, LISTED)
 
@@ -193,7 +193,7 @@ def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
     next(unpacking)
     (process,) = set(children()) - set(before)
     os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(InvalidLine, match=r"exit status -9\); write it again, or convert it to JSON lines"):
+    with pytest.raises(InvalidLine, match=r"exit status -9\); export it again, or convert it to JSON lines"):
         list(unpacking)
     assert children() == before
 

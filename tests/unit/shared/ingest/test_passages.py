@@ -153,7 +153,7 @@ def test_notes_are_no_dataset(tmp_path: Path) -> None:
         ("x".encode("utf-16"), 1, "iconv -f UTF-16"),
         (b"version https://git-lfs.github.com/spec/v1", 1, "run `git lfs pull`"),
         (b"\x1f\x8b\x08", 1, "gunzip"),
-        (b"x" * 200 + b"\0", 1, "holds a NUL byte"),
+        (b"x" * 200 + b"\0", 1, "contains a NUL byte"),
         (b"x", (16 << 20) + 1, "split the file"),
     ],
 )  # fmt: skip
@@ -165,5 +165,5 @@ def test_a_defect_names_the_file_and_the_fix(tmp_path: Path, content: bytes, tim
 
 
 def test_a_file_without_text_is_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(EmptyText, match=r"^a\.md, line 1: has no text; write some, .*: --skip-empty$"):
+    with pytest.raises(EmptyText, match=r"^a\.md, line 1: has no text; add text, .* --skip-empty$"):
         read(put(tmp_path, {"a.md": " \n"}))

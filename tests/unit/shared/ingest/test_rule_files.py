@@ -122,7 +122,7 @@ def test_a_rule_that_comes_twice_is_refused(raw: bytes) -> None:
         (AMIE.replace(b"r", b"r" * (MAX_NAME_CHARS + 1), 1), "has 1001 characters, more than 1000; shorten it"),
         (b"<!DOCTYPE html>\n" + AMIE, "line 1: is a web page, not the data"),
         (AMIE + b"\xff", "line 2: is not UTF-8 (byte 0)"),
-        (AMIE + b"a\0b\n", "line 2: holds a NUL character"),
+        (AMIE + b"a\0b\n", "line 2: contains a NUL character"),
         (AMIE + b"x" * 2001, "line 2: is longer than 2000 bytes"),
     ],
 )

@@ -146,13 +146,13 @@ def test_a_delimiter_may_be_given() -> None:
     with pytest.raises(InvalidLine, match="line 1: the header fits several delimiters"):
         rows_of(content)
     assert rows_of(content, delimiter="comma") == [("upload", 2, {"answer;text": None, "question": "1"})]
-    with pytest.raises(Invalid, match="none of comma, semicolon, tab"):
+    with pytest.raises(Invalid, match="not one of comma, semicolon, tab"):
         rows_of(content, delimiter="|")
 
 
 @pytest.mark.parametrize("content", [b'{"question": "a"}\n', b"what\n", as_parquet([{"question": "a"}])])
 def test_a_delimiter_of_what_is_no_csv_is_refused(content: bytes) -> None:
-    with pytest.raises(Invalid, match=r"`delimiter`: upload is (jsonl|parquet), which has none"):
+    with pytest.raises(Invalid, match=r"`delimiter` applies only to CSV, but upload is (jsonl|parquet)"):
         rows_of(content, delimiter="comma")
 
 

@@ -346,7 +346,7 @@ def test_a_sample_names_its_rules_and_what_each_brought() -> None:
     ]
     assert list(describe_rules(decisions)) == [
         ("rule 12", "[..] leads to [..] (0.250): 2 documents"),
-        ("rule 12", "[..] leads to [..] (0.250): in the prompt alone"),
+        ("rule 12", "[..] leads to [..] (0.250): only in the prompt"),
     ]
 
 

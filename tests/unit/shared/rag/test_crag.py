@@ -394,7 +394,7 @@ def test_thresholds_are_printed_with_what_to_submit() -> None:
     found = calibrate(separated())
     printed = dict(describe_calibration({"skipped": 1, "calibration": msgspec.to_builtins(found)}))
     assert printed["lists"] == "50 with a relevant document, 50 without"
-    assert printed["skipped"] == "1, without a confidence from the evaluator"
+    assert printed["skipped"] == "1, for which the evaluator gave no confidence"
     assert str(printed["submit with"]).startswith("--set crag.upper=0.3")
     alike = calibrate([(0.5, True)] * 30 + [(0.5, False)] * 30)
     printed = dict(describe_calibration({"skipped": 0, "calibration": msgspec.to_builtins(alike)}))

@@ -552,9 +552,9 @@ def test_one_of_a_thousand_questions_of_math_stands_in_its_training_part() -> No
 def test_a_person_reads_how_many_and_sees_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     print_leaks(make_example("Leaks", passages=4))
     said = capsys.readouterr().out
-    assert "math-500 in math: 3 of 500 questions (0.6 %) have their problem in 7500 documents" in said
+    assert "math-500 in math: 3 of 500 questions (0.6 %) also occur among 7500 documents" in said
     assert "1 verbatim, 2 near-duplicates; 4 pairs, 2 with the same answer" in said
-    assert "4 documents are passages without a problem" in said
+    assert "4 documents are passages, without a question" in said
     assert said.splitlines()[-1].split()[:3] == ["17", "same", "train/algebra/12"]
 
 
