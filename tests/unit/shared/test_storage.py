@@ -313,7 +313,7 @@ def test_a_value_out_of_range_is_named_with_the_range_and_a_fix() -> None:
             "`params.self_consistency.temperature`: must be a number above 0, at most 2, not 0",
         ),
         ({"rerank": {"enabled": "yes"}}, '`params.rerank.enabled`: must be true or false, not "yes"'),
-        ({"grading": {"grader": "Math X"}}, "`params.grading.grader`: there is no grader 'Math X'; there are: "),
+        ({"grading": {"grader": "Math X"}}, "`params.grading.grader`: unknown grader 'Math X'; choose one of "),
     ):
         with pytest.raises(Invalid) as refused:
             parse_params(values)

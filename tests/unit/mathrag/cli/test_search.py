@@ -74,7 +74,7 @@ def test_weights_are_tuned(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--mode", "colbert"), Exit.INVALID, "no mode 'colbert'"),
+        (("--mode", "colbert"), Exit.INVALID, "unknown mode 'colbert'"),
         (("--mode", "sparse", "--set", "fusion.dense=-1"), Exit.INVALID, "params.fusion.dense"),
         (("--mode", "sparse", "--set", "fusion"), Exit.USAGE, "write --set KEY=VALUE"),
     ],
