@@ -90,8 +90,8 @@ class Amie(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     min_head_facts: Count = 100
     """Minimum number of facts of a head's relation (AMIE's `-minis`)."""
     constants: bool = False
-    """Whether bodies may name entities: in atoms with a variable of the head, the 200 entities with the most support
-    for each variable."""
+    """Whether an atom of a body may have an entity in place of a variable. Its other term is then a variable of the
+    head; for each of these variables, the 200 such atoms with the most support are tried."""
 
 
 class TLogic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="miner", tag="tlogic"):

@@ -39,11 +39,11 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     query alone, as the authors do."""
     question: bool = True
     """Whether the question itself is also searched for; its documents then alternate with those of the rules. The
-    authors search by rules alone, which can miss documents that a plain search finds (docs/reference/rule-
-    reproduction.md)."""
+    authors search by rules alone, which can miss documents that a plain search finds
+    (docs/reference/rule-reproduction.md)."""
     documents: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
-    """Number of documents per rule in the union (the best k of each rule), at most `candidates`. With 0, rules
-    take turns until `candidates` documents are reached."""
+    """Number of best documents that each rule contributes; `candidates` limits their total. With 0, rules take turns
+    until `candidates` documents are reached."""
     phrases: str = ""
     """SHA-256 of the relation phrases of the corpus's graph. Submission sets it."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
@@ -139,8 +139,8 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kept."""
     tested: bool = False
     """Whether the judge model must pass a test before its floor is used: a job's first calls show whether it prefers a
-    question's own documents to those of another question. It is set at submission together with the default floor, to
-    true if answers are not mathematics."""
+    question's own documents to those of another question. By default it is set at submission together with the floor:
+    to true if the judge model determines the relevance and answers are not mathematics."""
     floor: Share | None = None
     """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last. With 0 the relevance is
     not determined. By default 0.5, set at submission (docs/explanation/pipelines.md#relevance-to-the-question)."""
@@ -152,7 +152,7 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     enabled: bool = True
     """Whether documents are compressed."""
     ratio: Share = 0.7
-    """Share of the length of the sentences that is kept."""
+    """Share of the documents' sentences that is kept, measured in estimated tokens."""
     tokens: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4000
     """Maximum length of the context, in estimated tokens."""
 
@@ -172,9 +172,11 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     evaluator: Literal["reranker", "judge", "similarity"] = "judge"
     """Scorer of a document's relevance."""
     upper: float | None = None
-    """Score at and above which a list is correct; by default the evaluator's own."""
+    """Score at and above which a document is relevant, and its list correct. By default the evaluator's own
+    threshold."""
     lower: float | None = None
-    """Score below which a list is incorrect; by default the evaluator's own threshold."""
+    """Score below which a document is irrelevant; a list of such documents only is incorrect. By default the
+    evaluator's own threshold."""
     thresholds: Literal["fixed", "calibrated"] = "fixed"
     """`fixed`: use `upper` and `lower`; `calibrated`: use the thresholds that the lists of the job `calibrated_by` give
     for this evaluator (001: adaptive; docs/how-to/retrieval.md#calibration)."""
@@ -196,7 +198,8 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     strips: Literal["selection", "fixed", "excerption"] = "selection"
     """How documents are cut into strips (Yan et al. 2024)."""
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    """Number of strips kept from each corpus. With 0, `context_size` whole documents are kept, or else 6 strips."""
+    """Number of strips kept from each corpus. 0: `context_size` whole documents with `strips=selection`, and 6 strips
+    otherwise."""
     order: Literal["found", "original", "score"] = "found"
     """`found`: documents that the judge calls relevant keep the order of the search; `original`: those with the best
     scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips keep their
@@ -213,7 +216,7 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     generate: Share = 0.6
     """Relevance at which a document counts as relevant."""
     rewrite: Share = 0.3
-    """Mean relevance of a page below which its query is rewritten."""
+    """Relevance of a page below which its query is rewritten: the mean, or the figure that `aggregate` names."""
     attempts: Few = 3
     """Maximum number of rounds of search and rating."""
     min_documents: Few = 2
@@ -266,8 +269,8 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`best`: the answer of the best path; `sum`: the answer with the largest sum of its paths' scores, as the authors
     do for closed sets."""
     alternatives: Few = 5
-    """Number of log-probabilities requested for each token, each about 30 bytes of a reply. 5 include all grades of
-    utility; text-generation-inference returns no more by default."""
+    """Number of log-probabilities requested for each token, each about 30 bytes of a reply. Five include all grades
+    of utility; text-generation-inference returns no more than five by default."""
 
 
 class JudgeCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -438,8 +441,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quality_weight: float = 0.9
     """Weight of the reasoning quality when `mathrag-gate` reranks."""
     rated: Annotated[int, msgspec.Meta(ge=1, le=MOST_CANDIDATES)] | None = None
-    """Number of documents, the best by the fused rank, whose quality `mathrag-gate` rates and by which it reorders
-    them; the other documents follow. By default it is set at submission: to `context_size`, and to one more if answers
+    """Number of documents, the first by the fused rank, whose quality `mathrag-gate` determines and which it reranks;
+    the other documents follow. By default it is set at submission: to `context_size`, and to one more if answers
     are mathematics (docs/explanation/pipelines.md#relevance-to-the-question)."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
@@ -450,9 +453,11 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     grading: GradingParams = GradingParams()
     metrics: MetricsParams = MetricsParams()
     anchors: dict[str, str] = {}
-    """Values for the rubric of the judge: `anchors.negative` and `anchors.positive`."""
+    """Example documents in the judge's rubric: `anchors.negative` with the rating 1, `anchors.positive` with the rating
+    5. By default those of the shipped rubric."""
     seed: int = 0
-    """Seed that chooses the items of the calibration. It is not sent to models."""
+    """Seed that chooses the items of the calibration, the controls of metrics, and the rules of `rulerag.order=random`.
+    It is not sent to models."""
     rules: str = ""
     """Name of a rule bank (`mathrag rules list`). Its content is pinned at submission."""
     rulerag: RuleragParams = RuleragParams()

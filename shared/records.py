@@ -227,7 +227,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     """Options of the model."""
     request: msgspec.Raw
-    """The canonical bytes that were hashed, with the template and the texts given by their hashes."""
+    """The request whose canonical bytes were hashed; it names the template and long texts by their hashes."""
     sent: Sent | None
     """Sampling options that were sent to the model; null if the call samples nothing."""
     prompt: str | None = None
@@ -387,7 +387,7 @@ class SampleLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", ta
     record: str
     """The record as canonical JSON."""
     texts: Texts
-    """Texts whose hashes are in the record, by name; each hash is the SHA-256 of its text."""
+    """Texts by the SHA-256 of their bytes, in hex: those whose hashes are in the record."""
 
 
 class EndLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="end"):

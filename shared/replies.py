@@ -112,7 +112,8 @@ class CorpusRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureKind(StrEnum):
-    """Why a call has no value. Content kinds are replies and kept for ever; all others are infrastructure failures."""
+    """Why a call has no value. `timeout`, `connection`, `backend_error`, `unavailable`, `out_of_memory` and
+    `miner_timeout` are infrastructure failures; all others are replies, which are kept for ever."""
 
     UNPARSED = "unparsed"
     TRUNCATED = "truncated"
@@ -244,12 +245,12 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit
 
 
 class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):
-    """Reply to `Grade` with both verdicts; null from a grader that reached none."""
+    """Reply to `Grade` by the grader `math`: the verdicts of Math-Verify and of the strict rules."""
 
     math_verify: bool | None
     """Verdict of `math-verify`; null if it reached none."""
     strict: bool
-    """Verdict of the strict rules; null if they reached none."""
+    """Verdict of the strict rules."""
 
     @property
     def correct(self) -> bool | None:
@@ -332,8 +333,7 @@ class FoundRules(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
     rules: tuple[NumberedRule, ...] = ()
     """The rules, in the requested order."""
     phrases: dict[str, str] = {}
-    """Phrases by relation: of the relation of the rules, or, if no relation was looked for, of all relations with
-    rules."""
+    """Phrases by relation: those of `relation`, or those of all relations with rules if no relation was looked for."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):

@@ -322,7 +322,7 @@ class ControlScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sample ended."""
+    """The final result that the pipeline returned for a sample."""
 
     answer: str | None
     """Extracted answer; null if none was found."""

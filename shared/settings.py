@@ -85,7 +85,8 @@ class Embeddings(SettingsGroup):
     too long for the model."""
     too_long: Literal["refuse", "cut"] = "refuse"
     """What happens to a text with more tokens than the model's context. `refuse`: the text is rejected; `cut`: it is
-    truncated to the longest beginning that fits (docs/how-to/retrieval.md#embedders)."""
+    truncated to the longest beginning that fits (docs/how-to/retrieval.md#embedders). `static` and
+    `sentence-transformers` always truncate."""
     batch: int = Field(default=64, gt=0, le=4096)
     """Number of texts in one request."""
     cache: int = Field(default=10_000, ge=0)
@@ -323,8 +324,8 @@ class Retrieval(SettingsGroup):
     reranker: Reranker = Field(default=Reranker(), examples=[EXAMPLE_RERANKER])
     elasticsearch: Elasticsearch = Elasticsearch()
     timeout_s: float = Field(default=30.0, gt=0)
-    """Maximum time of one search, in seconds. A search that takes longer is retried, and if that fails, the fallback of
-    its stage is used."""
+    """Maximum time of one search, in seconds. A search that takes longer is retried; if every try fails, its stage uses
+    its fallback, or the sample fails (docs/reference/fallbacks.md)."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -582,8 +583,8 @@ class Workers(SettingsGroup):
     """How workers claim, compute and commit calls."""
 
     chunk: int = Field(default=16, gt=0, le=256)
-    """Number of calls that a worker claims at once. Twice the slots of a small model server is enough. The retriever
-    answers at most 256 at once."""
+    """Number of calls that a worker claims at once; the retriever accepts at most 256. For small models, twice the
+    number of slots is enough."""
     streams: int = Field(default=2, gt=0)
     """Number of chunks that each worker has in flight. With two, the back end does not wait while a chunk is
     committed."""
@@ -719,7 +720,7 @@ class Settings(BaseSettings):
     """Models by name (docs/how-to/operations.md#add-a-model). They replace the shipped models, so repeat those that
     you want to keep."""
     roles: dict[Literal["judge", "generate"], str] = {"judge": "world-judge", "generate": "world-generator"}
-    """Model for each role of jobs that do not name one."""
+    """Model of each role, for jobs that do not name one for it."""
     retrieval: Retrieval = Retrieval()
     device: Device = Device()
     """The device, or the first of several."""
@@ -732,7 +733,7 @@ class Settings(BaseSettings):
     plugins: Plugins = Plugins()
     telemetry: Telemetry = Telemetry()
     commit: str = ""
-    """Git commit of the code, which is stored with every job. By default it is read from the clone."""
+    """Git commit of the code, which is stored with every job. By default it is that of the Git clone with the code."""
     image_digest: str = ""
     """Digest of the container image, which is stored with every job."""
     require_idempotency_key: bool = False
@@ -740,7 +741,7 @@ class Settings(BaseSettings):
     sweep_s: float = Field(default=5.0, gt=0)
     """Time between two sweeps, in seconds. A sweep repairs the state that a crash left behind."""
     patience_s: float = Field(default=30.0, gt=0)
-    """How long CPU calls that make no progress may delay a flip, in seconds."""
+    """How long calls that need no device, such as searches, may delay a flip without making progress, in seconds."""
 
     @model_validator(mode="after")
     def _reserve_vector_memory(self) -> Self:

@@ -76,7 +76,7 @@ def _write_schema(name: str, schema: JSON) -> str:
         (
             f"`{field}`",
             _name_kind(each, SCHEMAS),
-            "needed" if field in needed else _show_default(each),
+            "required" if field in needed else _show_default(each),
             _explain(each, SCHEMAS),
         )
         for field, each in schema.get("properties", {}).items()

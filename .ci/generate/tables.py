@@ -37,7 +37,7 @@ def table(head: Row, rows: Iterator[Row], page: str) -> str:
 def settings(group: type[BaseModel], prefix: str = "") -> Iterator[Row]:
     """Yield key, default and meaning of every setting."""
     for name, field in group.model_fields.items():
-        default = "needed" if field.is_required() else format_default(field.get_default(call_default_factory=True))
+        default = "required" if field.is_required() else format_default(field.get_default(call_default_factory=True))
         yield f"`{prefix}{name}`", default, describe_field(field)
         inner = find_group(field)
         if inner is not None:

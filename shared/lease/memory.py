@@ -17,7 +17,7 @@ Source = Literal["declared", "measured", "learned", "assumed"]
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "basis", "detail": "source"}):
-    """Seconds with their source. In the API `source` is called `basis`, and `detail` is called `source`."""
+    """Estimated seconds, with the source of the estimate."""  # the API calls `source` basis, and `detail` source
 
     value: float
     """Estimated seconds."""

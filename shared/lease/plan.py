@@ -121,10 +121,10 @@ class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to hold the models."""
+    """One plan: which models the devices hold, and in which order."""
 
     name: str
-    """Name of this way to hold the models."""
+    """Name of the plan."""
     residencies: tuple[PlannedResidency, ...]
     """The residencies in order of loading; those of different devices load at the same time."""
     loads: int

@@ -71,7 +71,7 @@ Path = tuple[str, ...]
 
 
 class ValueDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that differs between two trees, or that only one of them has."""
+    """A value that differs between two versions or sides, or that only one of them has."""
 
     name: str
     """Path of the value, such as `gate.tau`."""

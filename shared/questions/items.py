@@ -198,14 +198,14 @@ class LeftOut(msgspec.Struct, kw_only=True):
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Numbers of questions; only `answers` is a number of answers."""
+    """Counts of questions; `answers` counts answers."""
 
     available: int = 0
     """Number of questions before `limit` is applied."""
     answers: int = 0
     """Number of answers of all questions together."""
     answered_by_graph: int = 0
-    """Number of questions to which a fact of the graph gives a further answer, at the same time if facts have times."""
+    """Number of questions to which the graph itself gives a further answer, at the same time if facts have times."""
     unnamed_answers: int = 0
     """Number of questions whose answers are all missing from the graph's entities."""
     not_after_graph: int = 0

@@ -59,9 +59,9 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     """The mean; null without questions."""
     low: float | None
-    """Lower end of the interval; null for fewer than two questions or equal values, which have no spread."""
+    """Lower end of the interval; null for fewer than two questions, or if all values are equal."""
     high: float | None
-    """Upper end of the interval; null for fewer than two questions or equal values, which have no spread."""
+    """Upper end of the interval; null for fewer than two questions, or if all values are equal."""
     n: int
     """Number of questions."""
 
@@ -86,9 +86,9 @@ class Difference(TestResult, frozen=True, kw_only=True):
     value: float
     """The mean difference."""
     low: float | None
-    """Lower end of Student's 95 % interval; null if all differences are equal, which have no spread."""
+    """Lower end of Student's 95 % interval; null if all differences are equal."""
     high: float | None
-    """Upper end of Student's 95 % interval; null if all differences are equal, which have no spread."""
+    """Upper end of Student's 95 % interval; null if all differences are equal."""
     effect: float | None
     """Cohen's d of the differences: mean / standard deviation; null if all differences are equal."""
     n: int
@@ -227,7 +227,7 @@ class PairComparison(TestResult, frozen=True, kw_only=True):
     corrected: Interval | None
     """The same with Bonferroni's correction (Dunn 1961): with m comparisons, each has an interval of 1 - 0.05 / m, so
     that all hold at once in 95 % of cases. Holm's test is more powerful: a difference may be separable although its
-    corrected interval includes 0. Null without common items, or with more than `MAX_CORRECTED` comparisons."""
+    corrected interval includes 0. Null without common items, or with more than 49 comparisons."""
     effect: float | None
     """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large. For a score, Cohen's d of the differences:
     mean / standard deviation; null if all differences are equal."""

@@ -50,7 +50,7 @@ class Flip(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: datetime | None
     """Time at which the residency ended; null if it has not."""
     load_s: float | None
-    """Total start time of the model servers in seconds; null if none was started."""
+    """Time that the starts of the model servers took together, in seconds; null if none was started."""
     declared_mib: int = 0
     """Sum of the models' declared footprints in MiB."""
 
@@ -245,14 +245,14 @@ class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loads(msgspec.Struct, frozen=True, kw_only=True):
-    """Start times of the model's server in the newest 1,000 residencies, in seconds."""
+    """How long the model's server took to start, in the newest 1,000 residencies."""
 
     loads: int
     """Number of starts."""
     median_s: float | None
-    """Median start time in seconds; null without starts."""
+    """Median duration of a start in seconds; null without starts."""
     longest_s: float | None
-    """Longest start time in seconds; null without starts."""
+    """Longest duration of a start in seconds; null without starts."""
 
 
 class Speed(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,7 +299,7 @@ class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
     learned: list[LearnedFootprint]
     """Measured footprints, latest first."""
     loads: Loads
-    """Start times of the model's server."""
+    """How long the model's server took to start."""
     speed: Speed | None
     """Speed of the model's calls; null if none of the newest calls were made to this model."""
     jobs: list[ModelJob]

@@ -227,7 +227,7 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     requeued_from: uuid.UUID | None
     """Id of the job that this one repeats; null if it repeats none."""
     reason: str | None
-    """Why the job failed; null if it did not."""
+    """Why the job failed, or why it could not be ended so far; null otherwise."""
     chain: str | None
     """Hash of the last record, which covers the provenance of all samples; null until the job has ended."""
     gate: Gate | None
@@ -758,7 +758,7 @@ class LaneWork(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None
     """Device on which the model must be resident; null if it needs none."""
     queued: int = 0
-    """Number of pending and claimed calls, up to 20,000."""
+    """Number of pending and claimed calls, counted up to 20,000."""
     running: int = 0
     """Number of calls that a worker has claimed."""
     ended: int = 0

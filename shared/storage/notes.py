@@ -27,12 +27,12 @@ LONGEST_NOTE = 2000
 
 
 class NoteChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change about one's own thumb and note; fields that are left out stay."""
+    """Changes of the caller's thumb and note; fields that are left out do not change."""
 
     thumb: Literal["up", "down", "none"] | None = None
-    """`none` takes the thumb back."""
+    """The new thumb; `none` removes it."""
     note: Annotated[str, StringConstraints(max_length=LONGEST_NOTE)] | None = None
-    """An empty one takes the note back."""
+    """The new text of the note; an empty text removes the note."""
 
 
 async def load_notes(connection: AsyncConnection, samples: Sequence[int]) -> dict[int, tuple[SampleNote, ...]]:

@@ -34,8 +34,8 @@ MeasureName = Annotated[
     str,
     Query(
         alias="measure",
-        description="What to compare: accuracy, exact, score, answer@K (docs/how-to/graders.md), or a score of a metric"
-        " such as faithfulness (docs/how-to/metrics.md).",
+        description="Measure: `accuracy`, `exact`, `score`, `answer@K` (docs/how-to/graders.md), or a score of a"
+        " metric, such as `faithfulness` (docs/how-to/metrics.md).",
         json_schema_extra={"pattern": f"^({'|'.join(_SHIPPED)}|answer@([1-9][0-9]{{0,2}}|1000))$"},
     ),
 ]

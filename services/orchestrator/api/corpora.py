@@ -112,8 +112,9 @@ async def contamination(
     """Counts the questions of a dataset whose own problem is in the corpus, identical or as a near-duplicate, and
     gives examples (docs/explanation/statistics.md#contamination).
 
-    A search leaves out these documents in any case. Every question is compared with every document, which takes
-    seconds for thousands of documents.
+    By default, the searches of jobs leave out documents with the same problem, and near-duplicates with the same
+    answer (parameter `duplicates`). Every question is compared with every document, which takes seconds for
+    thousands of documents.
     """
     return json(await leaks.scan(deps.database, name, dataset))
 

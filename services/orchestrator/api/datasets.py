@@ -89,8 +89,8 @@ async def create(
     """Uploads questions as JSON lines, a JSON array, CSV or Parquet, with the fields `question` (or `problem`) and
     optionally `answer`, `id`, `subject`, `level`, `gold_documents` and `nuggets` (docs/how-to/api.md#uploads).
 
-    If `answer` is a list, any of its elements counts as correct. `grader=choice` also needs `choices`,
-    `grader=rubric` also needs `rubric`.
+    If `answer` is a list, any of its elements counts as correct. With
+    `grader=choice`, items also need the field `choices`; with `grader=rubric`, the field `rubric`.
 
     `warnings` gives the number of items without an expected answer, says whether textual answers would be graded as
     mathematics, and names fields that look misspelt.
@@ -422,11 +422,13 @@ async def training(
         int | None, Query(ge=1, description="Number of questions to draw by the seed; by default all.")
     ] = None,
     seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
-    cot: Annotated[bool, Query(description="With `messages`: replies first name rule and document.")] = False,  # noqa: FBT002
+    cot: Annotated[  # noqa: FBT002
+        bool, Query(description="With `messages`: each reply names rule and document before it answers.")
+    ] = False,
 ) -> Response:
-    """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank
-    (docs/how-to/retrieval.md#tuning): `pairs` and `triplets` for retrievers, `instructions` and `messages` for
-    generators. The same seed gives the same lines.
+    """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with the
+    rule bank `rules` (docs/how-to/retrieval.md#tuning): `pairs` and `triplets` for retrievers, `instructions` and
+    `messages` for generators. The same seed gives the same lines.
     """
     dataset = await datasets.get(deps.database, name)
     async with deps.database.transaction() as connection:

@@ -121,7 +121,7 @@ async def list_devices(deps: RequestDeps) -> Response:
 @route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
     """Returns the models that the device holds and the reason (docs/how-to/api.md#devices). The response comes from
-    the database. The service also queries the lease and the guard, and shows if it cannot reach them.
+    the database, the lease and the guard; it also says if the guard does not answer.
     """
     return json(await _make_view(deps, await check_device(deps, device)))
 
@@ -255,8 +255,8 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now))
 async def now(deps: RequestDeps) -> Response:
-    """Returns the devices in the form of `GET /v1/gpus`, the queued and ended calls by lane and model, and the
-    calls that changes of models wait for.
+    """Returns the devices in the form of `GET /v1/gpus`, the queued and ended calls by lane and model, and the next
+    change of models on each device, with the calls that come before and after it.
     """
     return json(await load_activity(deps))
 

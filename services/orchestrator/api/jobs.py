@@ -244,8 +244,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     violations: list[audit.Violation]
     """The violations, by invariant."""
     source_changed: str | None = None
-    """Set if the job's pipeline has changed since the job ran. The audit is still clean if a replay gives the same
-    outcomes."""
+    """Message that the job's pipeline has changed since the job ran; missing if it has not. The audit is still clean
+    if a replay gives the same outcomes."""
 
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
@@ -253,13 +253,13 @@ async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, 
     """Submits a job. 202 means that the job is committed to the database and survives the loss of every other
     service. Poll the address in `Location`.
 
-    `warnings` names source files that were edited but do not run (docs/how-to/operations.md#edited-source-files),
+    `warnings` names edited source files that run only after a restart (docs/how-to/operations.md#edited-source-files),
     items whose relation no rule predicts (docs/how-to/knowledge-graphs.md#rulerag), items without an expected
     answer, textual answers that are graded as mathematics, and gold documents that the corpus does not have.
 
     With an `Idempotency-Key` you can safely repeat the request (docs/how-to/api.md#idempotency). For at least 24
-    hours, the same key with the same body answers with the same job. Another body answers 422, and a repetition
-    while the first request is still being answered 409.
+    hours, the same key with the same body answers with the same job. The same key with another body gets 422. A
+    repetition while the first request is still being processed gets 409.
     """
     submission = request.submission(await configurations.load_newest(deps.database))
     return await _submit(deps, caller, submission, make_keyed_request(key, "POST /v1/jobs", request.identity()))
@@ -596,7 +596,8 @@ Trust = Annotated[
     Query(
         ge=0.5,
         lt=1,
-        description="Share of relevant lists that must score above `upper`, and of irrelevant ones below `lower`.",
+        description="Minimum share of relevant lists among those that score at least `upper`, and of irrelevant lists"
+        " among those that score below `lower`.",
     ),
 ]
 

@@ -67,7 +67,7 @@ class LabelRequest(BaseModel):
     value: int | str | None = None
     """A value of the set's scale; null for an abstention."""
     abstained: bool = False
-    """Set it instead of a value if you cannot decide."""
+    """Set this to true, and leave out `value`, if you cannot decide."""
     blind: bool = True
     """`false` if the labeller saw the verdict of the judge or the grader."""
     note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""

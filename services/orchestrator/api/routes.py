@@ -523,7 +523,7 @@ def _check_key(
     idempotency_key: Annotated[
         str | None,
         Header(
-            description="Makes the request repeatable: the same key with the same body answers with the same job.",
+            description="Makes the request safe to repeat: the same key and body get the first result again.",
             examples=["7f2c-first"],
         ),
     ] = None,

@@ -132,7 +132,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hits: list[SearchHit]
     """The documents, best first."""
     duplicates: list[str]
-    """Hashes of near-duplicates of the question, which were left out as in every job."""
+    """Hashes of near-duplicates of the question that the search left out (`params.duplicates`)."""
     action: str | None
     """CRAG's verdict on the list: `correct`, `ambiguous` or `incorrect`; null if it was not requested."""
     decisions: list[Decision]

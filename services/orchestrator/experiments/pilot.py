@@ -66,7 +66,7 @@ class Pilot(BaseModel):
     name: Name | None = None
     """Name of the experiment and of the dataset of its questions; by default `pilot-DATASET`."""
     questions: Annotated[int, Field(ge=FEWEST, le=MOST), WHOLE] = 40
-    """Number of questions to draw at random; a dataset with no more questions is used as a whole."""
+    """Number of questions to draw at random; a smaller dataset is used as a whole."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
     """Seed of the draw."""
     variants: Annotated[list[Variant], Field(max_length=20)] = []

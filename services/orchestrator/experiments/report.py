@@ -131,7 +131,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     calls_reused: dict[str, int]
     """Calls by role whose replies another job had already computed."""
     model_loads: int
-    """Number of distinct pairs of epoch and model among the calls made."""
+    """Number of loads of the models that answered calls made by the job, including those in which a shared server
+    loaded a model again."""
     seconds: float | None
     """Seconds from submission to end; null while the job runs."""
 

@@ -46,7 +46,8 @@ class Repeatability(msgspec.Struct, frozen=True, kw_only=True):
     same: Interval
     """Share of documents whose ratings are all equal, with Wilson's 95 % interval."""
     agreement: float | None
-    """Share of pairs of equal ratings, mean over documents; null if no document was rated twice."""
+    """Share of a document's pairs of ratings that are equal, as a mean over documents; null if no document was rated
+    twice."""
     difference: float | None
     """Mean absolute difference of a pair of ratings, in steps of the scale from 1 to 5, as a mean over documents; null
     if no document was rated twice."""

@@ -48,8 +48,8 @@ KS = (1, 5, 10)
 
 
 class AnswerAt(Accuracy, frozen=True, kw_only=True):
-    """Share of answers that are in the first k candidates, as a mean over items with Wilson's interval. `correct` of
-    the `graded` samples have one."""
+    """Share of samples with an answer in the first k candidates, as a mean over items with Wilson's interval: `graded`
+    samples were examined, and `correct` of them have such a candidate."""
 
     bootstrap: Interval | None
     """Mean over items with its 95 % percentile interval."""
@@ -510,7 +510,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Number of loads of the models that answered calls made by this job: one for each epoch, and those in which a
     shared server loaded a model again."""
     model_calls: int
-    """Number of executed judge, rerank and generate calls made by this job."""
+    """Number of executed judge, rerank, write and generate calls made by this job."""
     calls_made: dict[str, int]
     """Calls made by this job, by role."""
     calls_reused: dict[str, int]

@@ -55,7 +55,7 @@ class Shape(BaseModel):
 
 
 class ModelWanted(BaseModel):
-    """A model by its metadata: a preset in a quantisation, or its shape."""
+    """A model that is described by metadata: a preset with a quantisation, or a shape."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
@@ -78,7 +78,7 @@ class ModelWanted(BaseModel):
     calls: Calls = 1000
     """Number of calls that the model answers."""
     tokens: Count | None = None
-    """Length of a reply in tokens; null for the greatest length that a job allows."""
+    """Length of a reply in tokens; null for the maximum length of a job with default parameters."""
     device: Name | None = None
     """Device that must hold the model; null for any."""
 
@@ -150,8 +150,8 @@ class DeviceWanted(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     id: Name = "gpu:0"
-    """Id of the device. On a device whose id begins with `cpu`, a model needs no CUDA context, and slots save no work.
-    """
+    """Id of the device. If it begins with `cpu`, the plan counts no memory for a CUDA context, and fewer slots cost no
+    time."""
     budget_mib: Count
     """Memory for models in MiB."""
 
