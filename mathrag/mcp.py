@@ -202,7 +202,7 @@ async def enhanced_chat(server: Server, given: Json) -> Any:
     """Send `POST /v1/chat` with the pipeline `enhanced`."""
     chat = read(given, ChatArguments)
     if "context_length" in given and not chat.enable_compression:
-        problem = "`context_length` has no effect while `enable_compression` is false"
+        problem = "`context_length`: has no effect while `enable_compression` is false"
         raise Failed("invalid", problem, hint="remove `context_length`, or set `enable_compression` to true")
     tokens = {"tokens": chat.context_length} if chat.enable_compression else {}
     body = {

@@ -70,7 +70,7 @@ def read(
     file.seek(start)
     found = recognise(head, source, format, names) or Format.JSONL
     if delimiter is not None and found is not Format.CSV:
-        raise Invalid(f"`delimiter` applies only to CSV, but {source} is {found.value}", hint="remove the delimiter")
+        raise Invalid(f"`delimiter`: applies only to CSV, but {source} is {found.value}", hint="remove the delimiter")
     if found is Format.PARQUET:
         if not names.parquet:
             raise InvalidLine(source, 1, "is Parquet, which is not accepted here; export it as CSV or JSON lines")

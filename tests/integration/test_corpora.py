@@ -167,7 +167,7 @@ async def test_lines_without_text_can_be_left_out_and_are_counted(empty_api: Api
 async def test_a_text_that_is_empty_is_refused_with_the_option_that_leaves_it_out(empty_api: Api) -> None:
     problem = (await empty_api.upload("corpora", "mine", [*LINES, {"id": "e", "text": ""}])).json()
     assert problem["detail"].startswith("upload, line 4: has an empty text; write one, or leave such lines out: --skip")
-    assert problem["hint"] == "leave such lines out: --skip-empty, over HTTP `skip_empty=true`"
+    assert problem["hint"] == "skip such lines with --skip-empty (over HTTP `skip_empty=true`)"
 
 
 async def test_a_hint_names_the_way_out_only_if_some_lines_can_be_used(empty_api: Api) -> None:

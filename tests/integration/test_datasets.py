@@ -317,7 +317,7 @@ async def test_columns_are_chosen_over_http(api: Api) -> None:
     missing = await api.upload("datasets", "other", [SHEET], column=["question=Frag", "gold=Antwort"])
     problem = missing.json()
     assert (missing.status_code, problem["line"]) == (422, 2)
-    assert "has no column `Frag`, which should hold `question`; it has " in problem["detail"]
+    assert "has no column `Frag` for the field `question`; its columns: " in problem["detail"]
     unknown = await api.upload("datasets", "other", [SHEET], column="qustion=Frage")
     assert (unknown.status_code, unknown.json()["field"]) == (422, "column")
 

@@ -501,7 +501,7 @@ async def test_memory_that_does_not_come_back_quarantines_and_says_how_much_is_m
     epoch = await measured_rig.flip("generator")
     state, reason = await measured_rig.row(epoch)
     assert state == "quarantined"
-    assert "verify_free: 2 MiB are missing: 104 of 200 are free, 96 and a reserve of 10 are needed" in reason
+    assert "verify_free: 2 MiB are missing: 104 of 200 are free, but 96 and a reserve of 10 are needed" in reason
     assert measured_rig.drivers["judge"].taken_over == 1
     assert measured_rig.drivers["generator"].servers == []
     measured_rig.memory.lags.clear()
@@ -554,7 +554,7 @@ async def test_what_the_plan_expects_is_what_must_be_free(measured_rig: Measured
         epoch = await residencies.insert_wanted(connection, "cpu:0", 0, [measured_rig.ids["judge"]], "test", plan)
     await measured_rig.reconciler.reconcile()
     assert epoch is not None
-    assert "1 MiB are missing: 162 of 200 are free, 153 and a reserve of 10" in (await measured_rig.row(epoch))[1]
+    assert "1 MiB are missing: 162 of 200 are free, but 153 and a reserve of 10" in (await measured_rig.row(epoch))[1]
 
 
 async def test_a_load_beyond_the_budget_is_freed_again_and_its_figures_stay(measured_rig: MeasuredRig) -> None:

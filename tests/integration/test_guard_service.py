@@ -198,7 +198,7 @@ async def test_a_probe_that_fails_is_repeated(
     driver.missing = False
     await until(lambda: lease.is_retry_requested(epoch))
     assert failures == []
-    assert "looking for what keeps the device from being loaded failed" in caplog.text
+    assert "the check of the quarantined device failed" in caplog.text
 
 
 async def test_a_guard_that_has_just_started_serves_nothing(guard: Running) -> None:

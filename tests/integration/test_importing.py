@@ -328,8 +328,8 @@ async def test_lines_that_cannot_be_used_may_be_left_out(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"column": ["answer"]}, "is not a pair"),
-        ({"column": ["anser=x"]}, "no field 'anser'"),
+        ({"column": ["answer"]}, "is not of the form FIELD=COLUMN"),
+        ({"column": ["anser=x"]}, "unknown field 'anser'"),
         ({"column": ["answer=x", "answer=y"]}, "given twice"),
         ({"column": ["answer=prediction"]}, "no column `prediction`"),
         ({"dataset": "nothing"}, "no dataset"),

@@ -167,7 +167,7 @@ async def test_wrong_password_is_said_in_words(postgres: postgres_module.Postgre
         stranger = postgres_module.Postgres(
             postgres.directory, port=postgres.port, passwords=postgres_module.Passwords()
         )
-        with pytest.raises(Unavailable, match="refuses the password"):
+        with pytest.raises(Unavailable, match="rejects the password"):
             await stranger.is_ready()
 
 
@@ -187,7 +187,7 @@ async def test_redis_keeps_its_state(data_dir: Path) -> None:
         assert (await client.config_get("maxmemory-policy"))["maxmemory-policy"] == "noeviction"
         assert server.passwords.redis not in " ".join(running.cmdline())
         stranger = redis_module.Redis(server.directory, port=server.port, passwords=postgres_module.Passwords())
-        with pytest.raises(Unavailable, match="refuses the password"):
+        with pytest.raises(Unavailable, match="rejects the password"):
             await stranger.is_ready()
     async with started(server), redis.asyncio.Redis.from_url(server.url()) as client:
         assert await client.get("key") == b"value"

@@ -152,7 +152,7 @@ def test_a_delimiter_may_be_given() -> None:
 
 @pytest.mark.parametrize("content", [b'{"question": "a"}\n', b"what\n", as_parquet([{"question": "a"}])])
 def test_a_delimiter_of_what_is_no_csv_is_refused(content: bytes) -> None:
-    with pytest.raises(Invalid, match=r"`delimiter` applies only to CSV, but upload is (jsonl|parquet)"):
+    with pytest.raises(Invalid, match=r"`delimiter`: applies only to CSV, but upload is (jsonl|parquet)"):
         rows_of(content, delimiter="comma")
 
 
