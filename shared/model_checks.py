@@ -135,13 +135,17 @@ async def _check_endpoint(name: str, settings: Settings) -> str:
         raise NotReady("driver `remote` needs a `url`")
     key = os.environ.get(model.api_key_env, "") if model.api_key_env else ""
     if model.api_key_env and not key:
-        raise NotReady(f"{model.api_key_env} is not set here", fix=f"export {model.api_key_env}=...")
+        raise NotReady(
+            f"the environment variable {model.api_key_env} is not set here", fix=f"export {model.api_key_env}=..."
+        )
     async with httpx2.AsyncClient(timeout=REMOTE_S, trust_env=False, headers=authorization(key)) as client:
         try:
             status = (await client.get(f"{model.url.rstrip('/')}/models")).status_code
         except httpx2.TransportError as error:
             problem = f"no server at {model.url}: {error or type(error).__name__}"
-            raise NotReady(problem, fix=f"start it there, or correct `models.{name}.url`; calls wait") from error
+            raise NotReady(
+                problem, fix=f"start it there, or correct `models.{name}.url`; calls wait until it answers"
+            ) from error
     if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN) or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
         raise NotReady(f"its server answers {status}")
     if found := await find_ollama(model.url):

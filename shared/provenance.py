@@ -121,7 +121,10 @@ async def read_job(database: Database, job_id: int) -> JobExport:
         if row.chain is None:
             ended = row.state in TERMINAL
             why = "it ended before records were kept" if ended else f"it is {row.state}: records are made at its end"
-            raise Conflict(f"this job has no records: {why}", hint="requeue it" if ended else "mathrag job wait JOB")
+            raise Conflict(
+                f"the job has no provenance records: {why}",
+                hint="requeue it" if ended else "wait for its end: mathrag job watch JOB",
+            )
         record = await provenance.load_job_record(connection, job_id)
         named = await read_job_texts(connection, job_id)
     return JobExport(

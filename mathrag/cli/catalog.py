@@ -62,14 +62,17 @@ OBJECTS = {
 """Object in the created package, by the kind of plug-in; the entry point names it."""
 
 Kind = Literal["pipeline", "grader", "metric", "driver", "reader", "embedder", "reranker", "template", "rubric"]
-KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help=f"Kind of plug-in: {', '.join(OBJECTS)}.")]
+KindArgument = Annotated[
+    Kind,
+    typer.Argument(metavar="KIND", help="Kind of plug-in; a template or rubric is a single file and needs no package."),
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name for jobs and settings, such as best-of-three.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder in which to create the package's folder.")]
 
 
 @plugin.command("new", cls=PlainCommand)
 def new(kind: KindArgument, name: NameArgument, out: Out = Path(), as_json: AsJson = False) -> None:
-    """Create a package with a plug-in and a test that passes; nothing is installed."""
+    """Create a package with a working plug-in and a passing test; nothing is installed."""
     with report_errors(as_json=as_json):
         folder = out / f"mathrag-{name}"
         if kind not in OBJECTS:

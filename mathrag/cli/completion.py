@@ -23,5 +23,5 @@ Which = Annotated[
 
 
 def completion(context: typer.Context, shell: Which) -> None:
-    """Print the completion script of a shell; add it to your shell's startup file."""
+    """Print the completion script for your shell; add it to the shell's startup file."""
     show_callback(context, context.command.params[0], shell.value)

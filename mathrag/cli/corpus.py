@@ -38,11 +38,11 @@ from mathrag.reading.rows import Format
 
 corpus = typer.Typer(no_args_is_help=True)
 
-Split = Annotated[str, typer.Option("--split", help="Split of the folder.")]
+Split = Annotated[str, typer.Option("--split", help="Split to read, if PATH is a folder with splits.")]
 ChunkSize = Annotated[
     int, typer.Option(min=1, help="Length of a passage, in characters; documents and texts are cut into passages.")
 ]
-ChunkOverlap = Annotated[int, typer.Option(min=0, help="Largest overlap of neighbouring passages, in characters.")]
+ChunkOverlap = Annotated[int, typer.Option(min=0, help="Maximum overlap of neighbouring passages, in characters.")]
 
 
 @corpus.command("create")
@@ -167,6 +167,6 @@ def _print_orphans(answer: Json) -> None:
 
 @corpus.command(cls=LocalCommand)
 def delete(name: Corpus, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Delete a corpus that no job uses, as the database owner; the next purge deletes its documents."""
+    """Delete a corpus that no job uses (requires the database owner); the next purge deletes its documents."""
     with report_errors(as_json=as_json):
         import_server("mathrag_gate.cli.purge").delete("corpus", name, data_dir, yes=yes, as_json=as_json)

@@ -44,7 +44,7 @@ from mathrag.reading.rows import Format
 
 dataset = typer.Typer(no_args_is_help=True)
 
-Split = Annotated[str, typer.Option("--split", help="Split of the folder.")]
+Split = Annotated[str, typer.Option("--split", help="Split to read, if PATH is a folder with splits.")]
 Grader = Annotated[
     str | None,
     typer.Option(
@@ -111,7 +111,7 @@ def preview(name: Dataset, limit: EntryLimit = 5, as_json: AsJson = False) -> No
 
 @dataset.command(cls=LocalCommand)
 def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Delete a dataset that no job uses, as the database owner."""
+    """Delete a dataset that no job uses (requires the database owner)."""
     with report_errors(as_json=as_json):
         import_server("mathrag_gate.cli.purge").delete("dataset", name, data_dir, yes=yes, as_json=as_json)
 
@@ -222,12 +222,12 @@ def from_graph(
             typer.echo(f"  next: mathrag job submit {job} --wait")
 
 
-Size = Annotated[int, typer.Option(min=1, help="Largest number of questions.")]
+Size = Annotated[int, typer.Option(min=1, help="Maximum number of questions.")]
 Candidates = Annotated[
     int | None, typer.Option(min=1, help="Number of questions to write; some fail the checks (default: twice --size).")
 ]
 Hops = Annotated[
-    str, typer.Option(metavar="1|2|1,2", help="Number of passages that a question needs; 1,2 writes both kinds.")
+    str, typer.Option(metavar="1|2|1,2", help="Number of passages that a question needs; 1,2 mixes both kinds.")
 ]
 PassageSeed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Styles = Annotated[
@@ -254,7 +254,7 @@ def generate(
     judge: JudgeModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the judge model write and check questions about a corpus, and make a dataset of those that pass.
+    """Have the judge model write and check questions about a corpus; the questions that pass become a dataset.
 
     The command waits for the job that writes the questions. If you interrupt it, the job continues; run the same
     command again to wait for it.

@@ -131,7 +131,9 @@ File = Annotated[
 ]
 Reuse = Annotated[
     str | None,
-    typer.Option(metavar="all|none", help="Reuse replies of other jobs (default: as the file says, otherwise all)."),
+    typer.Option(
+        metavar="all|none", help="Whether to reuse other jobs' replies (default: `reuse` in the file, or all)."
+    ),
 ]
 Name = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="Experiment: name, id, or the first characters of the id.")
@@ -164,7 +166,7 @@ def run(file: File, reuse: Reuse = None, key: Key = None, wait: Wait = False, as
 
 @experiment.command("list")
 def list_experiments(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List experiments, newest first."""
 
@@ -272,7 +274,7 @@ def cancel(name: Name, as_json: AsJson = False) -> None:
 
 @experiment.command(cls=Mutation)
 def resume(name: Name, as_json: AsJson = False) -> None:
-    """Requeue the jobs that failed or were cancelled; completed ones are not run again."""
+    """Requeue the jobs that failed or were cancelled, and those with samples that failed for a temporary reason."""
     _change(experiments.resume(name), "watch", as_json)
 
 
@@ -302,7 +304,7 @@ def read(file: Path) -> Any:
     except OSError as error:
         raise Failed(
             "not_found",
-            f"file {file} does not exist",
+            f"file {file} cannot be read: {error.strerror}",
             hint="correct the path; mathrag experiment schema prints the schema of such a file",
         ) from error
     except yaml.MarkedYAMLError as error:

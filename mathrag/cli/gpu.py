@@ -53,7 +53,7 @@ def release(device: DeviceName = None, as_json: AsJson = False) -> None:
 
 @gpu.command(cls=Mutation)
 def retry(device: DeviceName = None, as_json: AsJson = False) -> None:
-    """Try a quarantined device again now, before its next scheduled try."""
+    """Try to load models on a quarantined device now, instead of at its next scheduled attempt."""
     with report_errors(as_json=as_json), Client() as client:
         found = client.send(service.retry(device or _find_only_device(client)))
         is_tried = found["state"] == "quarantined"

@@ -84,7 +84,9 @@ Metrics = Annotated[
     list[str] | None,
     typer.Option("--metric", help="Metric to measure, such as faithfulness; repeat for several."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and show the progress.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until the job or experiment has ended, and show its progress.")
+]
 Rows = Annotated[jobs.RowFormat, typer.Option("--format", help="Format of the rows.")]
 Prompts = Annotated[bool, typer.Option("--prompts", help="Include the prompts.")]
 ForceFiles = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
@@ -98,7 +100,7 @@ def submit(
     corpus: CorpusOption = None,
     limit: QuestionLimit = None,
     repeats: Repeats = 1,
-    reuse: Annotated[str, typer.Option(metavar="all|none", help="Reuse replies of other jobs.")] = "all",
+    reuse: Annotated[str, typer.Option(metavar="all|none", help="Whether to reuse other jobs' replies.")] = "all",
     grader: Annotated[
         str | None, typer.Option(help="Grader of the answers, such as text or rubric (default: the dataset's).")
     ] = None,
@@ -138,7 +140,7 @@ def add_metrics(params: dict[str, Any], names: list[str] | None) -> dict[str, An
         return params
     group = params.get("metrics", {})
     if "names" in group:
-        raise Failed("usage", "--metric and --set metrics.names both name metrics", hint="use only --metric")
+        raise Failed("usage", "metrics are named both by --metric and by --set metrics.names", hint="use only --metric")
     return {**params, "metrics": {**group, "names": names}}
 
 
@@ -190,7 +192,7 @@ def print_job(found: Job) -> None:
 
 @job.command("list")
 def list_jobs(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50,
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.")] = 50,
     state: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running or failed.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Only jobs with this pipeline.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only jobs with this dataset.")] = None,
@@ -279,13 +281,20 @@ def measure(
     name: Annotated[
         str | None, typer.Option(help="Name of the new job (default: the job's name with `-measured`).")
     ] = None,
-    settings: Set = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Parameter of the group `metrics`, such as metrics.unit=claims; repeat for several.",
+        ),
+    ] = None,
     model: Model = None,
     key: Key = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the answers of a completed job by a new job that only calls the judge model."""
+    """Measure the answers of a completed job in a new job, which only calls the judge model."""
     with report_errors(as_json=as_json), Client() as client:
         if not metric:
             raise Failed("usage", "no metric is named", hint="name one: --metric faithfulness")
@@ -333,9 +342,11 @@ def print_differing(rows: Any, count: int, grader: str) -> None:
 def import_answers(
     name: Annotated[str, typer.Argument(help="Name of the new job.")],
     dataset: DatasetOption,
-    source: Annotated[Path, typer.Option("--from", help="Answers as JSON lines, CSV or Parquet, or a log (--layout).")],
+    source: Annotated[Path, typer.Option("--from", help="Answers as JSON lines or CSV, or a log (--layout).")],
     column: ColumnOption = None,
-    first_repeat: Annotated[int, typer.Option(min=0, help="Number of each item's first repeat.")] = 0,
+    first_repeat: Annotated[
+        int, typer.Option(min=0, help="Number that the file gives to each item's first repeat.")
+    ] = 0,
     grader: Annotated[
         str | None, typer.Option(help="Grader of the answers, such as text or rubric (default: the dataset's).")
     ] = None,
@@ -421,11 +432,11 @@ def check(
     reference: JobReference,
     minimums: Annotated[
         list[str] | None,
-        typer.Option("--min", metavar="FIGURE=NUMBER", help="Smallest value of a figure, such as accuracy=0.8."),
+        typer.Option("--min", metavar="FIGURE=NUMBER", help="Lower limit of a figure, such as accuracy=0.8."),
     ] = None,
     maximums: Annotated[
         list[str] | None,
-        typer.Option("--max", metavar="FIGURE=NUMBER", help="Largest value of a figure, such as failures=0."),
+        typer.Option("--max", metavar="FIGURE=NUMBER", help="Upper limit of a figure, such as failures=0."),
     ] = None,
     confident: Annotated[
         bool, typer.Option("--confident", help="Test the worse end of each figure's 95 % interval, not its value.")
@@ -435,7 +446,7 @@ def check(
         float | None,
         typer.Option(
             min=0, max=1, metavar="SHARE",
-            help="Largest loss against the baseline: 0.02 is two points. The lower end of the difference's 95 %"
+            help="Maximum loss against the baseline: 0.02 is two points. The lower end of the difference's 95 %"
             " interval is tested.",
         ),
     ] = None,

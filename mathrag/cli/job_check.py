@@ -142,7 +142,9 @@ def _make_condition(words: str, figure: Figure, tested: float | None, limit: flo
 
 def describe_failed_job(job: Any) -> str:
     """Return why a job that has ended did not complete."""
-    return f"job {job['name']} is {job['state']}: {take_last_line(job['reason']) or 'no reason was given'}"
+    return (
+        f"job {job['name']} did not complete ({job['state']}): {take_last_line(job['reason']) or 'no reason was given'}"
+    )
 
 
 def print_check(check: CheckResult) -> None:

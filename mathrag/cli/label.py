@@ -30,8 +30,10 @@ NOUNS = {
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new label set.")],
     job: Annotated[str, typer.Option(help="Ended job: name, id, or the first characters of the id (four or more).")],
-    what: Annotated[str, typer.Option(metavar="KIND", help=f"Verdicts to label: {', '.join(NOUNS)}.")] = "documents",
-    size: Annotated[int, typer.Option(help="Largest number of tasks.")] = 100,
+    what: Annotated[
+        str, typer.Option(metavar="KIND", help=f"Kind of verdict (docs/how-to/labels.md): {', '.join(NOUNS)}.")
+    ] = "documents",
+    size: Annotated[int, typer.Option(help="Maximum number of tasks.")] = 100,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +50,7 @@ def create(
 
 @label.command("list")
 def list_sets(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List label sets, newest first, with the numbers of labels and labellers."""
 
@@ -153,7 +155,7 @@ def agreement(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how labellers agree with the judge or grader and with each other: kappa, alpha, confusion."""
+    """Measure how well labellers agree with the judge or grader and each other (kappa, alpha, confusion matrix)."""
     send_and_print(labels.agreement(name, seed=seed, blind=not count_open), _print_agreement, as_json)
 
 
@@ -202,7 +204,7 @@ def _format_coefficient(found: Json) -> str:
 
 @label.command()
 def calibration(name: Name, as_json: AsJson = False) -> None:
-    """Calibrate the judge's ratings by blind labels; a job uses it with --set gate.labels=NAME."""
+    """Calibrate the judge's ratings with blind labels; to use it in a job: --set gate.labels=NAME."""
 
     def print_calibration(found: Json) -> None:
         typer.echo(f"{found['judge']}, by labels of {found['tasks']} tasks: {found['hash']}")

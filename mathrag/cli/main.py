@@ -17,7 +17,7 @@ PANELS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand, EMBEDDED),
         CommandEntry(
             "open",
-            "Open the web pages in a browser and print their address; starts the stack if it is not running.",
+            "Open the web pages in a browser, and print their address; the stack is started if it is not running.",
             PlainCommand,
             EMBEDDED,
             module="up",
@@ -46,7 +46,7 @@ PANELS: dict[str, tuple[CommandEntry, ...]] = {
         ),
         CommandEntry(
             "demo",
-            "Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes).",
+            "Start a stack, answer 300 questions with five pipelines, and explain the results (1 to 4 minutes).",
             PlainCommand,
             EMBEDDED,
         ),
@@ -81,14 +81,14 @@ PANELS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("sample", "Inspect single answers with everything they are based on."),
         CommandEntry(
             "audit",
-            "Check a job's database rows against the invariants; exits with 1 if one is violated.",
+            "Check that a job's stored rows are consistent with each other; exits with 1 if they are not.",
             module="sample",
         ),
         CommandEntry("label", "Collect human labels, and measure their agreement with the judge or grader."),
         CommandEntry("report", "Write reports that open in a browser without a server.", needs=SERVER),
         CommandEntry(
             "grade",
-            "Grade the answers in a file, without a running stack; --json prints one object per line, in its order.",
+            "Grade the answers in a file, without a running stack; --json prints one object per line, in file order.",
             PlainCommand,
             needs=SERVER,
         ),
@@ -109,7 +109,7 @@ PANELS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("model", "List the models that jobs can use; connect your own model."),
         CommandEntry("gpu", "Inspect, drain, release and retry devices (GPUs or CPUs)."),
         CommandEntry("pipeline", "List the pipelines that jobs can use.", module="catalog"),
-        CommandEntry("prompt", "Store, show and compare prompts, which ask models for answers."),
+        CommandEntry("prompt", "Store, show and compare the prompts that ask models for answers."),
         CommandEntry("plugin", "List plug-ins, and create a package for a new one.", module="catalog"),
     ),
     "Operations": (
@@ -141,7 +141,9 @@ PANELS: dict[str, tuple[CommandEntry, ...]] = {
             needs=SERVER,
         ),
         CommandEntry(
-            "completion", "Print the completion script of a shell; add it to your shell's startup file.", PlainCommand
+            "completion",
+            "Print the completion script for your shell; add it to the shell's startup file.",
+            PlainCommand,
         ),
         CommandEntry(
             "mcp", "Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md).", PlainCommand

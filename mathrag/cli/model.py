@@ -54,7 +54,7 @@ OllamaServer = Annotated[
     str | None,
     typer.Option("--ollama", metavar="URL", help="Address of the Ollama server (default: http://127.0.0.1:11434)."),
 ]
-Untried = Annotated[bool, typer.Option("--untried", help="Do not try the model with a prompt.")]
+Untried = Annotated[bool, typer.Option("--untried", help="Add the model without testing it with a prompt.")]
 
 
 @model.command("connect", cls=LocalCommand)
@@ -69,7 +69,7 @@ def connect(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect your own model: try it with one prompt, and add it to the settings file.
+    """Connect your own model: test it with one prompt, and add it to the settings file.
 
     Without an argument, the command lists the Ollama models and GGUF files that it finds on this machine. The trial
     starts a temporary stack; it is skipped while your stack runs.

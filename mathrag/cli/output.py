@@ -254,7 +254,7 @@ def confirm(question: str, *, as_json: bool) -> None:
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as gate.tau=0.3; repeat for several."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as rrf_k=30; repeat for several."),
 ]
 Model = Annotated[
     list[str] | None,

@@ -33,7 +33,7 @@ Models = Annotated[
     typer.Option(
         "--models",
         metavar="ROLE=PRESET:QUANTISATION",
-        help="Plan models instead of a job: model of a role, such as generate=qwen2.5-7b:q4_k_m; repeat for each role.",
+        help="Plan for a model without a job, such as generate=qwen2.5-7b:q4_k_m; repeat for each role.",
     ),
 ]
 
@@ -41,7 +41,7 @@ Models = Annotated[
 def plan(
     reference: Reference = None,
     dataset: Annotated[str | None, typer.Option(help="Dataset with the questions.")] = None,
-    pipeline: Annotated[str | None, typer.Option(help="Pipeline that answers; see `mathrag pipeline`.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Pipeline that answers; see `mathrag pipeline list`.")] = None,
     corpus: Annotated[str | None, typer.Option(help="Corpus to search.")] = None,
     limit: QuestionLimit = None,
     repeats: Repeats = 1,
@@ -50,12 +50,16 @@ def plan(
     model: Model = None,
     models: Models = None,
     context: Annotated[int, typer.Option(help="With --models: context length of a slot, in tokens.")] = 2048,
-    parallel: Annotated[int, typer.Option(help="With --models: largest number of slots of a model.")] = 8,
+    parallel: Annotated[
+        int, typer.Option(help="With --models: maximum number of calls that a model answers in parallel.")
+    ] = 8,
     kv: Annotated[str, typer.Option(metavar="f16|q8_0", help="With --models: type of the KV cache.")] = "f16",
     calls: Annotated[int, typer.Option(help="With --models: number of calls to each model.")] = 1000,
     budget: Annotated[
         list[int] | None,
-        typer.Option(metavar="MIB", help="Memory of a GPU, to plan for instead of the devices; repeat for each GPU."),
+        typer.Option(
+            metavar="MIB", help="Memory of a GPU to plan for, instead of the configured devices; repeat for each GPU."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,7 +77,7 @@ def plan(
             quantised = {"quantisation": quantisation} if quantisation else {}
             hypothetical_models.append({**hypothetical, "calls": calls, **quantised})
         if sum((reference is not None, dataset is not None, bool(hypothetical_models))) != 1:
-            message = "give exactly one of JOB, --dataset with --pipeline, and --models"
+            message = "a plan is made for exactly one of JOB, --dataset with --pipeline, or --models"
             raise Failed("usage", message, hint="mathrag plan --help explains them")
         if reference is not None:
             found = client.send(jobs.plan(reference))

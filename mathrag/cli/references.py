@@ -65,18 +65,20 @@ Corpus = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.
 Graph = Annotated[str, typer.Argument(metavar="NAME", help="Name of the graph.", autocompletion=_GRAPHS)]
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Dataset with the questions.", autocompletion=_DATASETS)]
 CorpusOption = Annotated[str | None, typer.Option("--corpus", help="Corpus to search.", autocompletion=_CORPORA)]
-_PIPELINE = typer.Option("--pipeline", help="Pipeline that answers; see `mathrag pipeline`.", autocompletion=_PIPELINES)
+_PIPELINE = typer.Option(
+    "--pipeline", help="Pipeline that answers; see `mathrag pipeline list`.", autocompletion=_PIPELINES
+)
 PipelineOption = Annotated[str | None, _PIPELINE]
 RequiredPipelineOption = Annotated[str, _PIPELINE]
 QuestionLimit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Number of questions, counted from the first (default: all).")
+    int | None, typer.Option("--limit", min=1, help="Use only the first N questions (default: all).")
 ]
 Repeats = Annotated[int, typer.Option("--repeats", help="Number of times that each question is asked.")]
 PromptOption = Annotated[
     list[str] | None,
     typer.Option(
         "--prompt", metavar="generate=NAME", autocompletion=PROMPTS,
-        help="Prompt for answers, such as generate=short; see `mathrag prompt` (default: the prompt for the grader).",
+        help="Generator prompt, such as generate=short; see `mathrag prompt list` (default: depends on the grader).",
     ),
 ]  # fmt: skip
 

@@ -39,22 +39,24 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the rule bank
 def mine(
     name: Annotated[str, typer.Option(help="Name of the new rule bank.")],
     graph: Annotated[str, typer.Option(help="Graph to mine.")],
-    miner: Annotated[str, typer.Option(metavar="|".join(MINERS), help="Miner.")] = "amie",
+    miner: Annotated[
+        str, typer.Option(metavar="|".join(MINERS), help="Algorithm; tlogic needs facts with times.")
+    ] = "amie",
     min_support: Annotated[
-        int | None, typer.Option(help="amie: smallest number of positive examples of a rule (default: 2).")
+        int | None, typer.Option(help="amie: minimum number of positive examples of a rule (default: 2).")
     ] = None,
     min_head_coverage: Annotated[
         float | None,
-        typer.Option(help="amie: smallest share of the head's facts that a rule predicts (default: 0.01)."),
+        typer.Option(help="amie: minimum share of the head's facts that a rule predicts (default: 0.01)."),
     ] = None,
     min_pca_confidence: Annotated[
-        float | None, typer.Option(help="amie: smallest PCA confidence (default: 0.1).")
+        float | None, typer.Option(help="amie: minimum PCA confidence (default: 0.1).")
     ] = None,
     max_atoms: Annotated[
-        int | None, typer.Option(help="amie: largest number of atoms of a rule, including the head (default: 3).")
+        int | None, typer.Option(help="amie: maximum number of atoms in a rule, including the head (default: 3).")
     ] = None,
     min_head_facts: Annotated[
-        int | None, typer.Option(help="Smallest number of facts of a head's relation (default: 100, tlogic: 1).")
+        int | None, typer.Option(help="Mine only heads whose relation has at least N facts (default: 100, tlogic: 1).")
     ] = None,
     constants: Annotated[
         bool | None, typer.Option("--constants", help="amie: allow entities in atoms.", show_default=False)
@@ -63,7 +65,7 @@ def mine(
         int | None, typer.Option(help="tlogic: number of random walks per relation and length (default: 200).")
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="tlogic: largest number of atoms of a rule's body (default: 3).")
+        int | None, typer.Option(help="tlogic: maximum number of atoms in a rule's body (default: 3).")
     ] = None,
     transition: Annotated[
         str | None,
@@ -77,9 +79,9 @@ def mine(
     exact: Annotated[
         bool | None, typer.Option("--exact", help="tlogic: count all bodies instead of sampling.", show_default=False)
     ] = None,
-    min_confidence: Annotated[float | None, typer.Option(help="tlogic: smallest confidence (default: 0).")] = None,
+    min_confidence: Annotated[float | None, typer.Option(help="tlogic: minimum confidence (default: 0).")] = None,
     seed: Annotated[int | None, typer.Option(help="tlogic: random seed (default: 0).")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and show the progress.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until mining has ended, and show its progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Mine the rules of a graph into a rule bank, in the background."""
@@ -151,7 +153,7 @@ def _wait_until_mined(client: Client, bank: Json, as_json: bool) -> None:
 
 @rules.command("list")
 def list_banks(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.")] = 50, as_json: AsJson = False
 ) -> None:
     """List rule banks, newest first."""
     fields = ("name", "graph", "miner", "state", "rules")
@@ -166,9 +168,9 @@ def show(
     name: Name,
     head: Annotated[str | None, typer.Option(metavar="RELATION", help="Only rules that predict this relation.")] = None,
     min_confidence: Annotated[
-        float, typer.Option(help="Smallest PCA confidence; it applies to rules that have one.")
+        float, typer.Option(help="Minimum confidence to list (PCA confidence for rules that have one).")
     ] = 0.0,
-    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 10,
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Show a rule bank and its first rules."""

@@ -22,9 +22,9 @@ sample = typer.Typer()
 @sample.command("list")
 def list_samples(
     reference: JobReference,
-    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 50,
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.")] = 50,
     differing: Annotated[
-        bool, typer.Option("--differing", help="Only samples on which the two graders disagree.")
+        bool, typer.Option("--differing", help="Only samples whose verdicts CORRECT and STRICT differ.")
     ] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only samples whose answer is wrong.")] = False,
     noted: Annotated[bool, typer.Option("--noted", help="Only samples with a thumb or a note.")] = False,
@@ -66,7 +66,7 @@ def write_note(
     repeat: Annotated[int, typer.Option(help="Number of the repeat, from 0.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Add your thumb or note to a sample, and print all of them; pages, lists and exports also show them."""
+    """Give a sample a thumb up or down, or a note; print the thumbs and notes that it has from all users."""
     send_and_print(jobs.note(reference, index, thumb=thumb, note=note, repeat=repeat), print_notes, as_json)
 
 
@@ -78,7 +78,7 @@ def print_notes(notes: Any) -> None:
 
 
 def audit(reference: JobReference, as_json: AsJson = False) -> None:
-    """Check a job's database rows against the invariants; exits with 1 if one is violated."""
+    """Check that a job's stored rows are consistent with each other; exits with 1 if they are not."""
     with report_errors(as_json=as_json), Client() as client:
         found = client.send(jobs.audit(reference))
         print_json(found) if as_json else print_audit(reference, found)

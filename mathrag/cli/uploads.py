@@ -26,7 +26,7 @@ from mathrag.messages import format_count
 from mathrag.reading.lines import OnError
 from mathrag.reading.rows import Format
 
-Name = Annotated[str, typer.Argument(help="Name that jobs refer to.")]
+Name = Annotated[str, typer.Argument(help="Name of the new corpus or dataset.")]
 From = Annotated[
     Path,
     typer.Option(
@@ -36,10 +36,12 @@ From = Annotated[
         "Markdown or text file, or a folder of such files.",
     ),
 ]
-SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Skip lines without text, and report their number.")]
+SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Skip lines without text, and report how many.")]
 OnErrorOption = Annotated[
     OnError,
-    typer.Option("--on-error", help="Invalid lines: reject the whole upload, or skip and list them, and exit with 1."),
+    typer.Option(
+        "--on-error", help="If lines are invalid, reject the whole upload; or skip and list them, and exit with 1."
+    ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the file; auto detects it.")]
 Delimiter = Annotated[
@@ -50,15 +52,15 @@ ColumnOption = Annotated[
     typer.Option(
         "--column",
         metavar="FIELD=COLUMN",
-        help="Column that contains a field, such as question=Frage or answer=prediction; repeat for several.",
+        help="Column to read a field from, such as answer=prediction; repeat for several.",
     ),
 ]
 ReaderOption = Annotated[
     str | None,
-    typer.Option("--reader", help="Reader plug-in of the service that reads the file; see `mathrag plugin list`."),
+    typer.Option("--reader", help="Read the file with this reader plug-in of the server; see `mathrag plugin list`."),
 ]
-Splits = Annotated[list[str], typer.Option("--split", help="Split of the folder; separate several by commas.")]
-EntryLimit = Annotated[int, typer.Option(min=1, help="Largest number of entries to show.")]
+Splits = Annotated[list[str], typer.Option("--split", help="Split of the folder to read; separate several by commas.")]
+EntryLimit = Annotated[int, typer.Option(min=1, help="Maximum number of entries to show.")]
 
 
 def split_names(splits: list[str]) -> list[str]:
@@ -74,7 +76,7 @@ def upload_for_reader(client: Client, kind: texts.Kind, name: str, file: Path, r
         Failed: the path is a folder.
     """
     if not file.exists():
-        raise NotFound(f"--from {file}: the file does not exist", hint="correct the path")
+        raise NotFound(f"--from {file}: there is no such file or folder", hint="correct the path")
     if not file.is_file():
         hint = "name one file of the folder, or remove --reader"
         raise Failed("invalid", f"--from {file} is a folder, but a reader plug-in reads one file", hint=hint)

@@ -71,7 +71,9 @@ def _load_checked() -> Path:
         return Path(_read_data_dir(config_file().read_text("utf-8"))) if config_file().exists() else DATA_DIR
     except ValueError as error:
         hint = "correct the file, or set MATHRAG_URL to the server's address"
-        raise Failed("invalid", f"settings file `{config_file()}` cannot be read", hint=hint) from error
+        raise Failed(
+            "invalid", f"settings file `{config_file()}` is not YAML in UTF-8, or its `data_dir` is not text", hint=hint
+        ) from error
 
 
 STATE_FILE = "state.json"
@@ -166,9 +168,9 @@ def url(data_dir: Path | None = None) -> str:
     directory = directory.absolute()
     if found and found.phase == "starting":
         hint = f"wait until `mathrag status --data-dir {directory}` shows that it is running"
-        raise Unreachable("unreachable", f"the stack on {directory} is not ready yet", hint=hint)
+        raise Unreachable("unreachable", f"the stack in {directory} is not ready yet", hint=hint)
     hint = f"mathrag up --detach --data-dir {directory}; for another stack set MATHRAG_DATA_DIR or MATHRAG_URL"
-    raise Unreachable("unreachable", f"no stack runs on {directory}", hint=hint)
+    raise Unreachable("unreachable", f"no stack is running in {directory}", hint=hint)
 
 
 def is_local(address: str) -> bool:

@@ -104,7 +104,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     calls_reused: dict[str, int] = {}
     """Calls by role whose replies another job had already computed."""
     model_loads: int
-    """Number of distinct pairs of epoch and model among the calls made."""
+    """Number of loads of the models that answered calls made by the job, including those in which a shared server
+    loaded a model again."""
     seconds: float | None = None
     """Seconds from submission to end; null while the job runs."""
 
@@ -174,8 +175,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
     """The violations, by invariant."""
     source_changed: str | None = None
-    """Set if the job's pipeline has changed since the job ran. The audit is still clean if a replay gives the same
-    outcomes."""
+    """Message that the job's pipeline has changed since the job ran; missing if it has not. The audit is still
+    clean if a replay gives the same outcomes."""
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -436,7 +437,7 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     """Whether documents are compressed."""
     ratio: float = 0.7
-    """Share of the length of the sentences that is kept."""
+    """Share of the documents' sentences that is kept, measured in estimated tokens."""
     tokens: int = 4000
     """Maximum length of the context, in estimated tokens."""
 
@@ -611,14 +612,14 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of questions; only `answers` is a number of answers."""
+    """Counts of questions; `answers` counts answers."""
 
     available: int = 0
     """Number of questions before `limit` is applied."""
     answers: int = 0
     """Number of answers of all questions together."""
     answered_by_graph: int = 0
-    """Number of questions to which a fact of the graph gives a further answer, at the same time if facts have
+    """Number of questions to which the graph itself gives a further answer, at the same time if facts have
     times."""
     unnamed_answers: int = 0
     """Number of questions whose answers are all missing from the graph's entities."""
@@ -639,9 +640,11 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True):
     evaluator: str = "judge"
     """Scorer of a document's relevance."""
     upper: float | None = None
-    """Score at and above which a list is correct; by default the evaluator's own."""
+    """Score at and above which a document is relevant, and its list correct. By default the evaluator's own
+    threshold."""
     lower: float | None = None
-    """Score below which a list is incorrect; by default the evaluator's own threshold."""
+    """Score below which a document is irrelevant; a list of such documents only is incorrect. By default the
+    evaluator's own threshold."""
     thresholds: str = "fixed"
     """`fixed`: use `upper` and `lower`; `calibrated`: use the thresholds that the lists of the job `calibrated_by`
     give for this evaluator (001: adaptive; docs/how-to/retrieval.md#calibration)."""
@@ -663,7 +666,8 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True):
     strips: str = "selection"
     """How documents are cut into strips (Yan et al. 2024)."""
     top: int = 0
-    """Number of strips kept from each corpus. With 0, `context_size` whole documents are kept, or else 6 strips."""
+    """Number of strips kept from each corpus. 0: `context_size` whole documents with `strips=selection`, and 6
+    strips otherwise."""
     order: str = "found"
     """`found`: documents that the judge calls relevant keep the order of the search; `original`: those with the
     best scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips keep
@@ -680,7 +684,7 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True):
     generate: float = 0.6
     """Relevance at which a document counts as relevant."""
     rewrite: float = 0.3
-    """Mean relevance of a page below which its query is rewritten."""
+    """Relevance of a page below which its query is rewritten: the mean, or the figure that `aggregate` names."""
     attempts: int = 3
     """Maximum number of rounds of search and rating."""
     min_documents: int = 2
@@ -810,9 +814,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     """The mean difference."""
     low: float | None = None
-    """Lower end of Student's 95 % interval; null if all differences are equal, which have no spread."""
+    """Lower end of Student's 95 % interval; null if all differences are equal."""
     high: float | None = None
-    """Upper end of Student's 95 % interval; null if all differences are equal, which have no spread."""
+    """Upper end of Student's 95 % interval; null if all differences are equal."""
     effect: float | None = None
     """Cohen's d of the differences: mean / standard deviation; null if all differences are equal."""
     n: int
@@ -918,7 +922,7 @@ class Equation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds with their source. In the API `source` is called `basis`, and `detail` is called `source`."""
+    """Estimated seconds, with the source of the estimate."""
 
     value: float
     """Estimated seconds."""
@@ -1031,7 +1035,7 @@ class Flip(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: str | None = None
     """Time at which the residency ended; null if it has not."""
     load_s: float | None = None
-    """Total start time of the model servers in seconds; null if none was started."""
+    """Time that the starts of the model servers took together, in seconds; null if none was started."""
     declared_mib: int = 0
     """Sum of the models' declared footprints in MiB."""
 
@@ -1439,7 +1443,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     requeued_from: str | None = None
     """Id of the job that this one repeats; null if it repeats none."""
     reason: str | None = None
-    """Why the job failed; null if it did not."""
+    """Why the job failed, or why it could not be ended so far; null otherwise."""
     chain: str | None = None
     """Hash of the last record, which covers the provenance of all samples; null until the job has ended."""
     gate: Gate | None = None
@@ -1686,7 +1690,7 @@ class LaneWork(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     """Device on which the model must be resident; null if it needs none."""
     queued: int = 0
-    """Number of pending and claimed calls, up to 20,000."""
+    """Number of pending and claimed calls, counted up to 20,000."""
     running: int = 0
     """Number of calls that a worker has claimed."""
     ended: int = 0
@@ -1823,14 +1827,14 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loads(msgspec.Struct, frozen=True, kw_only=True):
-    """Start times of the model's server in the newest 1,000 residencies, in seconds."""
+    """How long the model's server took to start, in the newest 1,000 residencies."""
 
     loads: int
     """Number of starts."""
     median_s: float | None = None
-    """Median start time in seconds; null without starts."""
+    """Median duration of a start in seconds; null without starts."""
     longest_s: float | None = None
-    """Longest start time in seconds; null without starts."""
+    """Longest duration of a start in seconds; null without starts."""
 
 
 class Mean(msgspec.Struct, frozen=True, kw_only=True):
@@ -1839,9 +1843,9 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None = None
     """The mean; null without questions."""
     low: float | None = None
-    """Lower end of the interval; null for fewer than two questions or equal values, which have no spread."""
+    """Lower end of the interval; null for fewer than two questions, or if all values are equal."""
     high: float | None = None
-    """Upper end of the interval; null for fewer than two questions or equal values, which have no spread."""
+    """Upper end of the interval; null for fewer than two questions, or if all values are equal."""
     n: int
     """Number of questions."""
 
@@ -1946,7 +1950,7 @@ class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
     learned: tuple[LearnedFootprint, ...] = ()
     """Measured footprints, latest first."""
     loads: Loads
-    """Start times of the model's server."""
+    """How long the model's server took to start."""
     speed: Speed | None = None
     """Speed of the model's calls; null if none of the newest calls were made to this model."""
     jobs: tuple[ModelJob, ...] = ()
@@ -2023,10 +2027,10 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to hold the models."""
+    """One plan: which models the devices hold, and in which order."""
 
     name: str
-    """Name of this way to hold the models."""
+    """Name of the plan."""
     residencies: tuple[PlannedResidency, ...] = ()
     """The residencies in order of loading; those of different devices load at the same time."""
     loads: int
@@ -2051,7 +2055,7 @@ class Orphans(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sample ended."""
+    """The final result that the pipeline returned for a sample."""
 
     answer: str | None = None
     """Extracted answer; null if none was found."""
@@ -2142,8 +2146,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     quality_weight: float = 0.9
     """Weight of the reasoning quality when `mathrag-gate` reranks."""
     rated: int | None = None
-    """Number of documents, the best by the fused rank, whose quality `mathrag-gate` rates and by which it reorders
-    them; the other documents follow. By default it is set at submission: to `context_size`, and to one more if
+    """Number of documents, the first by the fused rank, whose quality `mathrag-gate` determines and which it
+    reranks; the other documents follow. By default it is set at submission: to `context_size`, and to one more if
     answers are mathematics (docs/explanation/pipelines.md#relevance-to-the-question)."""
     gate: GateParams | None = None
     """Calibration of the confidence gate; `tau` is from the MathRAG-Gate paper, section 3.3."""
@@ -2160,9 +2164,11 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     metrics: MetricsParams | None = None
     """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
     anchors: dict[str, str] = {}
-    """Values for the rubric of the judge: `anchors.negative` and `anchors.positive`."""
+    """Example documents in the judge's rubric: `anchors.negative` with the rating 1, `anchors.positive` with the
+    rating 5. By default those of the shipped rubric."""
     seed: int = 0
-    """Seed that chooses the items of the calibration. It is not sent to models."""
+    """Seed that chooses the items of the calibration, the controls of metrics, and the rules of
+    `rulerag.order=random`. It is not sent to models."""
     rules: str = ""
     """Name of a rule bank (`mathrag rules list`). Its content is pinned at submission."""
     rulerag: RuleragParams | None = None
@@ -2536,7 +2542,8 @@ class Repeatability(msgspec.Struct, frozen=True, kw_only=True):
     same: Interval
     """Share of documents whose ratings are all equal, with Wilson's 95 % interval."""
     agreement: float | None = None
-    """Share of pairs of equal ratings, mean over documents; null if no document was rated twice."""
+    """Share of a document's pairs of ratings that are equal, as a mean over documents; null if no document was
+    rated twice."""
     difference: float | None = None
     """Mean absolute difference of a pair of ratings, in steps of the scale from 1 to 5, as a mean over documents;
     null if no document was rated twice."""
@@ -2651,7 +2658,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Number of loads of the models that answered calls made by this job: one for each epoch, and those in which a
     shared server loaded a model again."""
     model_calls: int
-    """Number of executed judge, rerank and generate calls made by this job."""
+    """Number of executed judge, rerank, write and generate calls made by this job."""
     calls_made: dict[str, int] = {}
     """Calls made by this job, by role."""
     calls_reused: dict[str, int] = {}
@@ -2709,8 +2716,8 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True):
     kept."""
     tested: bool = False
     """Whether the judge model must pass a test before its floor is used: a job's first calls show whether it
-    prefers a question's own documents to those of another question. It is set at submission together with the
-    default floor, to true if answers are not mathematics."""
+    prefers a question's own documents to those of another question. By default it is set at submission together
+    with the floor: to true if the judge model determines the relevance and answers are not mathematics."""
     floor: float | None = None
     """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last. With 0 the
     relevance is not determined. By default 0.5, set at submission (docs/explanation/pipelines.md#relevance-to-the-
@@ -2900,7 +2907,7 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True):
     authors search by rules alone, which can miss documents that a plain search finds (docs/reference/rule-
     reproduction.md)."""
     documents: int = 0
-    """Number of documents per rule in the union (the best k of each rule), at most `candidates`. With 0, rules take
+    """Number of best documents that each rule contributes; `candidates` limits their total. With 0, rules take
     turns until `candidates` documents are reached."""
     phrases: str = ""
     """SHA-256 of the relation phrases of the corpus's graph. Submission sets it."""
@@ -2922,7 +2929,7 @@ class SampleLine(msgspec.Struct, frozen=True, kw_only=True):
     record: str
     """The record as canonical JSON."""
     texts: dict[str, str] = {}
-    """Texts whose hashes are in the record, by name; each hash is the SHA-256 of its text."""
+    """Texts by the SHA-256 of their bytes, in hex: those whose hashes are in the record."""
 
 
 class SampleNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -3025,7 +3032,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hits: tuple[SearchHit, ...] = ()
     """The documents, best first."""
     duplicates: tuple[str, ...] = ()
-    """Hashes of near-duplicates of the question, which were left out as in every job."""
+    """Hashes of near-duplicates of the question that the search left out (`params.duplicates`)."""
     action: str | None = None
     """CRAG's verdict on the list: `correct`, `ambiguous` or `incorrect`; null if it was not requested."""
     decisions: tuple[Decision, ...] = ()
@@ -3075,8 +3082,8 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True):
     """`best`: the answer of the best path; `sum`: the answer with the largest sum of its paths' scores, as the
     authors do for closed sets."""
     alternatives: int = 5
-    """Number of log-probabilities requested for each token, each about 30 bytes of a reply. 5 include all grades of
-    utility; text-generation-inference returns no more by default."""
+    """Number of log-probabilities requested for each token, each about 30 bytes of a reply. Five include all grades
+    of utility; text-generation-inference returns no more than five by default."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -3276,7 +3283,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, object] = {}
     """Options of the model."""
     request: object = None
-    """The canonical bytes that were hashed, with the template and the texts given by their hashes."""
+    """The request whose canonical bytes were hashed; it names the template and long texts by their hashes."""
     sent: Sent | None = None
     """Sampling options that were sent to the model; null if the call samples nothing."""
     prompt: str | None = None
@@ -3394,7 +3401,7 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValueDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that differs between two trees, or that only one of them has."""
+    """A value that differs between two versions or sides, or that only one of them has."""
 
     name: str
     """Path of the value, such as `gate.tau`."""
@@ -3427,7 +3434,7 @@ class Versus(msgspec.Struct, frozen=True, kw_only=True):
     corrected: Interval | None = None
     """The same with Bonferroni's correction (Dunn 1961): with m comparisons, each has an interval of 1 - 0.05 / m,
     so that all hold at once in 95 % of cases. Holm's test is more powerful: a difference may be separable although
-    its corrected interval includes 0. Null without common items, or with more than `MAX_CORRECTED` comparisons."""
+    its corrected interval includes 0. Null without common items, or with more than 49 comparisons."""
     effect: float | None = None
     """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large. For a score, Cohen's d of the
     differences: mean / standard deviation; null if all differences are equal."""
@@ -3482,8 +3489,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerAt(Accuracy, frozen=True, kw_only=True):
-    """Share of answers that are in the first k candidates, as a mean over items with Wilson's interval. `correct` of
-    the `graded` samples have one."""
+    """Share of samples with an answer in the first k candidates, as a mean over items with Wilson's interval: `graded`
+    samples were examined, and `correct` of them have such a candidate."""
 
     bootstrap: Interval | None = None
     """Mean over items with its 95 % percentile interval."""

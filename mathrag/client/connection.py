@@ -36,7 +36,7 @@ def resolve_key(key: str | None) -> str:
     found = (os.environ.get("MATHRAG_API_KEY", "") if key is None else key).strip()
     if not found.isascii() or not found.isprintable() or " " in found:
         raise Failed(
-            "usage", "the API key contains blanks or invalid characters", hint="copy the key again; it starts with mrg_"
+            "usage", "the API key contains spaces or invalid characters", hint="copy the key again; it starts with mrg_"
         )
     return found
 
@@ -148,8 +148,8 @@ A = TypeVar("A")
 PREFIX = "urn:mathrag:"
 EVENTS = "text/event-stream"
 UNREACHABLE = "start it with `mathrag up`, or set MATHRAG_URL"
-NOT_OURS = "is it MathRAG-Gate?"
-OTHER_RELEASE = "is it MathRAG-Gate, in this client's release (`mathrag --version`)? update the older of the two"
+NOT_OURS = "check that the address is that of a MathRAG-Gate server"
+OTHER_RELEASE = "client and server may be of different releases: update the older one (`mathrag --version`)"
 LARGEST = 256 << 20
 """Largest answer that is kept in memory, in bytes; the API's answers are far smaller, so a larger one is not its."""
 
@@ -293,7 +293,7 @@ def read_events(reply: "httpx2.Response", url: str) -> "httpx2.EventSource":
     import httpx2
 
     if not reply.headers.get("content-type", "").startswith(EVENTS):
-        raise Failed("not_implemented", f"{url} does not send a stream of events")
+        raise Failed("not_implemented", f"{url} does not send a stream of events", hint=NOT_OURS)
     return httpx2.EventSource(reply)
 
 

@@ -320,7 +320,11 @@ class JobHandle(Generic[C]):
     def _check(self) -> None:
         if self.has_ended and self.state != "completed":
             reason = (self.view.reason or "no reason was given").strip().splitlines()[-1]
-            raise JobFailed("job_failed", f"job {self.name} is {self.state}: {reason}", hint="job.report() has figures")
+            raise JobFailed(
+                "job_failed",
+                f"job {self.name} did not complete ({self.state}): {reason}",
+                hint="job.report() has figures",
+            )
 
 
 class Job(JobHandle[Connection]):

@@ -80,8 +80,8 @@ def require_only_corpus(corpora: Page[Json]) -> str:
     if there:
         raise Failed(
             "invalid",
-            f"`corpus` is missing: name one of {', '.join(there)}",
-            hint="name it, or start mathrag mcp --corpus NAME",
+            f"`corpus` is missing, and there are several: {', '.join(there)}",
+            hint="name one with --corpus NAME; for MCP tools, start mathrag mcp --corpus NAME",
         )
     raise Failed("not_found", "no corpus is stored", hint="create one: mathrag corpus create NAME --from PATH")
 

@@ -362,7 +362,7 @@ def read_judgements(path: Path, source: str) -> dict[str, dict[str, int]]:
                 grade = int(score)
             except ValueError as error:
                 raise InvalidLine(
-                    source, number, f"score {score!r} is not a whole number; write a whole number"
+                    source, number, f"score {score!r} is not a whole number; write a grade such as 0 or 1"
                 ) from error
             documents = judged.setdefault(query.strip(), {})
             if grade > 0:

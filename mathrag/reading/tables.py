@@ -135,7 +135,9 @@ def _choose_delimiter(line: str, source: str, given: str | None, names: ColumnNa
     most = max(known.values())
     best = [delimiter for delimiter, count in known.items() if count == most]
     if most and len(best) > 1 and len(_split(line, best[0])) > 1:
-        raise InvalidLine(source, 1, f"the header fits several delimiters: {best}; name it: --delimiter comma")
+        raise InvalidLine(
+            source, 1, f"the header fits several delimiters: {best}; choose one, such as --delimiter comma"
+        )
     return best[0]
 
 

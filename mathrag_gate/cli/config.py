@@ -128,7 +128,7 @@ def change(
     values: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME=VALUE", help="Parameter and value, in the form of --set; null restores the default."
+            metavar="KEY=VALUE", help="Parameter and value, as for --set; the value null restores the default."
         ),
     ],
     as_json: AsJson = False,
@@ -144,7 +144,7 @@ def change(
 
 @config.command(cls=ApiCommand)
 def history(
-    limit: Annotated[int, typer.Option(help="Largest number of entries to show.")] = 20, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.")] = 20, as_json: AsJson = False
 ) -> None:
     """List the versions of the configuration, newest first: time, author and parameters."""
 

@@ -64,11 +64,11 @@ Quick = Annotated[
         "--quick", help="Ask only 10 questions of each set: enough to see that everything works, too few to compare."
     ),
 ]
-Stop = Annotated[bool, typer.Option("--stop", help="Stop the service at the end; by default it keeps running.")]
+Stop = Annotated[bool, typer.Option("--stop", help="Stop the stack at the end; by default it keeps running.")]
 
 
 def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False, stop: Stop = False) -> None:
-    """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
+    """Start a stack, answer 300 questions with five pipelines, and explain the results (1 to 4 minutes)."""
     # SIGTERM must also stop the stack: SystemExit runs the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = data_dir or DATA_DIR
@@ -107,7 +107,7 @@ def _make_room(folder: Path) -> None:
             for request in (texts.list_corpora(), texts.list_datasets()):
                 kept += [each["name"] for each in client.all(request) if each["name"] not in SETTINGS]
         if kept:
-            message = f"the service of an earlier demo runs on {folder}, with unfinished jobs or your own data"
+            message = f"an earlier demo is still running in {folder}, with unfinished jobs or your own data"
             hint = f"name another folder with --data-dir; to delete the data: mathrag down --data-dir {folder / DATA}"
             raise Failed("conflict", f"{message}: {', '.join(dict.fromkeys(kept))}", hint=hint)
         _stop(folder)
@@ -184,7 +184,7 @@ def _connect(folder: Path) -> Client:
     running = address.read_state(folder / DATA)
     if running is None or running.phase != "running":
         hint = f"stop it with mathrag down --data-dir {folder / DATA}, and try again"
-        raise Failed("unavailable", f"the service on {folder / DATA} is not ready", hint=hint)
+        raise Failed("unavailable", f"the stack in {folder / DATA} is not ready", hint=hint)
     return Client(running.url)
 
 

@@ -115,7 +115,7 @@ From = Annotated[
 ]
 Name = Annotated[str, typer.Option("--grader", help="Grader of the answers, such as math, exact, text or choice.")]
 Processes = Annotated[int, typer.Option(min=1, max=64, help="Number of grading processes.")]
-Deadline = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time for grading one answer.")]
+Deadline = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Maximum time for grading one answer.")]
 
 
 class GradedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,7 +138,7 @@ def grade(
     deadline: Deadline = DEADLINE_S,
     as_json: AsJson = False,
 ) -> None:
-    """Grade the answers in a file, without a running stack; --json prints one object per line, in its order."""
+    """Grade the answers in a file, without a running stack; --json prints one object per line, in file order."""
     with report_errors(as_json=as_json):
         try:
             found = get_grader(grader)

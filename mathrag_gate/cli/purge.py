@@ -33,14 +33,15 @@ Jobs = Annotated[
 Before = Annotated[
     str | None,
     typer.Option(
-        metavar="DATE", help="Delete jobs that ended before a date, such as 2026-12-31, or before an age, such as 90d."
+        metavar="DATE", help="Delete jobs that ended before a date (2026-12-31), or longer ago than an age (90d)."
     ),
 ]
 KeepLast = Annotated[int | None, typer.Option(metavar="N", min=0, help="Delete ended jobs except the newest N.")]
 OlderThan = Annotated[
     str | None,
     typer.Option(
-        metavar="DATE", help="Delete only unused calls from before this date or age; later jobs may reuse newer calls."
+        metavar="DATE",
+        help="Delete only unused calls older than this date or age; later jobs may reuse the newer ones.",
     ),
 ]
 Unused = Annotated[
@@ -48,7 +49,7 @@ Unused = Annotated[
     typer.Option("--unused", help="Also delete datasets and corpora that no job uses, and experiments without jobs."),
 ]
 Chat = Annotated[
-    bool, typer.Option("--chat", help="Delete ended chats; --before and --keep-last then only apply to chats.")
+    bool, typer.Option("--chat", help="Delete ended chats; with it, --before and --keep-last apply to chats alone.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the command would delete; delete nothing.")]
 HEAD = ("JOB", "NAME", "STATE", "SAMPLES", "STEPS")
@@ -143,7 +144,7 @@ def _parse_date(option: str, given: str | None) -> datetime | None:
         found = datetime.fromisoformat(given)
     except ValueError:
         hint = "write for example 2026-12-31, 2026-12-31T08:00Z or 30d"
-        raise Failed("usage", f"{option} {given}: not a date or an age", hint) from None
+        raise Failed("usage", f"{option} {given} is neither a date nor an age in days", hint) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

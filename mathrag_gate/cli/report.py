@@ -37,7 +37,7 @@ Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the 
 Title = Annotated[
     str | None, typer.Option(help="Title of the report (default: a question that names the compared systems).")
 ]
-Summary = Annotated[str | None, typer.Option(metavar="TEXT", help="Your text below the title.")]
+Summary = Annotated[str | None, typer.Option(metavar="TEXT", help="Text to show below the title.")]
 Names = Annotated[
     list[str] | None,
     typer.Option(
@@ -160,7 +160,9 @@ def read_labels(texts: Sequence[str], folders: Sequence[FetchedJob], pooled: Any
         match = [(key, label) for name, label in reversed(parts) for key in _find_keys(name, known) if label]
         if not match:
             hint = f"write --name 'NAME=LABEL' with one of: {', '.join(shown)}"
-            raise Failed("usage", f"--name {text} does not name a job of this report and a label", hint=hint)
+            raise Failed(
+                "usage", f"--name {text} is not NAME=LABEL with the name of a job or variant in this report", hint=hint
+            )
         key, label = match[0]
         if key in labels or label in labels.values():
             raise Failed(

@@ -68,7 +68,8 @@ Corpus = Annotated[
 ]
 Questions = Annotated[Path | None, typer.Option(help="Questions: MATH-500, MATH's test set, or a part of it.")]
 Items = Annotated[
-    int | None, typer.Option(min=1, help="Number of questions, in proportion to the subjects (default: the preset's).")
+    int | None,
+    typer.Option(min=1, help="Number of questions to draw, in proportion to the subjects (default: the preset's)."),
 ]
 Repeats = Annotated[
     int | None, typer.Option(min=1, help="Number of times that each question is asked (default: the preset's, 5).")
@@ -78,7 +79,9 @@ Sampled = Annotated[
 ]
 Redraw = Annotated[
     bool,
-    typer.Option("--redraw-judge", help="Rate the documents again in every repeat, to show the judge's variation."),
+    typer.Option(
+        "--redraw-judge", help="Rate the documents again in every repeat, to measure how much the judge varies."
+    ),
 ]
 Heatmap = Annotated[bool, typer.Option("--heatmap", help="Also run the grid of weights: 65 more jobs of one repeat.")]
 Server = Annotated[
@@ -92,14 +95,14 @@ Budget = Annotated[
 ]
 Slots = Annotated[
     int | None,
-    typer.Option(min=1, help="Number of questions in parallel, the same as OLLAMA_NUM_PARALLEL (default: 4)."),
+    typer.Option(min=1, help="Number of questions to answer in parallel; must equal OLLAMA_NUM_PARALLEL (default: 4)."),
 ]
 Embedder = Annotated[
     str | None, typer.Option(help="GGUF file of bge-small-en-v1.5, the address of its server, or `shipped`.")
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for all files (default: reproduction/PRESET).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the service running afterwards.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the separate service running afterwards.")]
 Name = Annotated[str, typer.Argument(metavar="PRESET", help="Preset: paper, paper-code, paper-tgi or small.")]
 
 
@@ -135,7 +138,7 @@ def math(
     keep: Keep = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check, plan, run and report dense, sparse, hybrid and the gate on MATH, next to the paper's figures.
+    """Check the setup, estimate the cost, run dense, sparse, hybrid and the gate on MATH, and compare with the paper.
 
     The command starts a separate service on this machine, with data below --out, and stops it afterwards. Set
     MATHRAG_URL to use a running service. After an interruption, run the same command again to continue.
@@ -293,7 +296,9 @@ def _run(client: Client, document: dict[str, Any], folder: Path, *, is_new: bool
     if ended["state"] != "completed":
         bad = [cell for cell in ended["grid"] if cell["state"] in ("failed", "cancelled")]
         reasons = [f"{cell['variant']} {cell['state']}: {client.send(jobs.get(cell['job']))['reason']}" for cell in bad]
-        raise Failed("unavailable", f"experiment {name} is {ended['state']}: {'; '.join(reasons)}", AGAIN)
+        raise Failed(
+            "unavailable", f"experiment {name} did not complete ({ended['state']}): {'; '.join(reasons)}", AGAIN
+        )
     found = client.send(experiments.report(name))
     print_report(found)
     report.bundle(out=folder, experiment=name, force=True)
@@ -332,11 +337,11 @@ def published(
     out: Page = None,
     as_json: AsJson = False,
 ) -> None:
-    """Grade the paper's published answers again, and show both verdicts and the comparison with the gate.
+    """Grade the paper's published answers again, and compare the verdicts and methods with the published ones.
 
     The command imports one job for each method into the running service; if you repeat it, it imports nothing. --out
-    writes a page with every changed verdict and its reason, the differences, and the files' figures on rho, the
-    weights, seconds and Recall@5. On an existing page, it only replaces these parts.
+    writes a page with every changed verdict and its reason, the comparison of the methods, and the published rho,
+    weights, times and Recall@5. If the page exists, the command replaces only these parts.
     """
     with report_errors(as_json=as_json), Client() as client:
         training = problems or next((data / each for each in CORPUS if (data / each).exists()), None)
@@ -354,7 +359,9 @@ def published(
         for method, job in made.items():
             ended = progress.watch(client, job["id"], progress.Silent())
             if ended["state"] != "completed":
-                message = f"job {ended['name']} is {ended['state']}: {ended['reason'] or 'no reason given'}"
+                message = (
+                    f"job {ended['name']} did not complete ({ended['state']}): {ended['reason'] or 'no reason given'}"
+                )
                 raise Failed("unavailable", message, f"to import its answers again, {ANOTHER_NAME}")
             report = client.send(jobs.report(job["id"]))
             verdicts = [run.published_correct for run in found.runs if run.method == method]

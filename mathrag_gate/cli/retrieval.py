@@ -31,7 +31,8 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Split of the judgements (qrels).")] = "test",
     k: K = 100,
     metric: Annotated[
-        list[str] | None, typer.Option(help="Additional measure, such as nDCG@20; repeat for several.")
+        list[str] | None,
+        typer.Option(metavar="MEASURE", help="Additional measure, such as nDCG@20; repeat for several."),
     ] = None,
     against: Annotated[
         list[str] | None,
@@ -65,12 +66,12 @@ def tune(
     ] = None,
     held_out: Annotated[str, typer.Option(metavar="SPLIT", help="Split to measure the chosen value on.")] = "test",
     k: K = 100,
-    metric: Annotated[str, typer.Option(help="Measure to maximise.")] = "nDCG@10",
+    metric: Annotated[str, typer.Option(metavar="MEASURE", help="Measure to maximise.")] = "nDCG@10",
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     settings: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tune the weight of the dense list (or k of RRF) on some queries, and measure it on others."""
+    """Tune the weight of the dense list (or k of RRF) on some queries, and measure the result on others."""
     with report_errors(as_json=as_json):
         request = {
             "type": "tune", "folder": str(source), "mode": mode, "over": over, "split": split, "held_out": held_out,

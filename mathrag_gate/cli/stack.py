@@ -50,7 +50,7 @@ def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 Numbers = Annotated[
-    list[str], typer.Argument(metavar="SERVICE=N", help="Number of workers of a service: judge=3 or generator=2.")
+    list[str], typer.Argument(metavar="SERVICE=N", help="Numbers of workers, such as judge=3 generator=2.")
 ]
 Patience = Annotated[
     int,
@@ -58,7 +58,7 @@ Patience = Annotated[
         "--timeout",
         min=0,
         metavar="SECONDS",
-        help="Longest wait for the workers to be ready or ended; the stack continues afterwards.",
+        help="Maximum time to wait until the workers have started or stopped; after it, the stack keeps scaling.",
     ),
 ]
 
@@ -67,8 +67,8 @@ def scale(numbers: Numbers, data_dir: DataDir = None, timeout: Patience = SCALE_
     """Change the number of workers while the stack runs.
 
     Other services keep running. A worker that is stopped returns its claimed calls, which do not count as attempts. The
-    numbers apply until the stack stops; `mathrag up` starts again with `--scale` or the settings. In containers, use
-    `docker compose up --scale`.
+    numbers apply until the stack stops; the next `mathrag up` uses its own `--scale` or the settings. In containers,
+    use `docker compose up --scale`.
     """
     with report_errors(as_json=as_json):
         counts = parse_scale(numbers, least=1)
@@ -141,17 +141,17 @@ def _read_running(directory: Path, counts: dict[str, int], pid: int | None = Non
     options = " ".join(f"--scale {service}={count}" for service, count in counts.items())
     up = f"mathrag up --detach --data-dir {directory} {options}"
     if holder is None or (pid is not None and holder != pid):
-        what = "no stack runs" if pid is None else "the stack has stopped"
+        what = "no stack is running" if pid is None else "the stack has stopped"
         hint = f"start one: {up}; in containers: docker compose up --wait --no-recreate {options}"
-        raise Unavailable(f"{what} on `{directory}`", hint=hint)
+        raise Unavailable(f"{what} in `{directory}`", hint=hint)
     now = address.read_state(directory)
     if now is None or now.pid != holder or now.phase != "running":
         phase = now.phase if now is not None and now.pid == holder else "starting"
         hint = f"wait until `mathrag status --data-dir {directory}` shows that it is running"
-        raise Unavailable(f"the stack on `{directory}` is {phase}", hint=hint)
+        raise Unavailable(f"the stack in `{directory}` is {phase}", hint=hint)
     if now.wanted is None:
         hint = f"restart it: mathrag down --data-dir {directory}; {up}"
-        raise Conflict(f"the stack on `{directory}` runs an older release, which cannot be scaled", hint=hint)
+        raise Conflict(f"the stack in `{directory}` runs an older release, which cannot be scaled", hint=hint)
     return now
 
 
@@ -292,8 +292,8 @@ def install(
         except PermissionError as error:
             raise Failed(
                 "invalid", f"`{path}` cannot be written: {os.strerror(error.errno or 0).lower()}",
-                f"for all users: sudo {sys.executable} -P -m mathrag.cli.main service install;"
-                " for this user: add --user",
+                f"to install for all users: sudo {sys.executable} -P -m mathrag.cli.main service install;"
+                " to install for yourself alone, add --user",
             ) from error  # fmt: skip
         systemctl = "systemctl --user" if user else "sudo systemctl"
         # Without lingering, systemd ends a user's services when the user logs out.

@@ -39,18 +39,22 @@ ERROR = "error: "
 FIX = "  fix: "
 
 Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="Port of the API; 0 picks a free one (default: 8080).")
+    int | None,
+    typer.Option(min=0, max=65535, help="Port of the API; 0 picks a free one (default: the configured port)."),
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the background; return when everything is ready.")]
 Scale = Annotated[
-    list[str] | None, typer.Option(metavar="SERVICE=N", help="Number of workers of a service: judge=3 or generator=2.")
+    list[str] | None,
+    typer.Option(
+        metavar="SERVICE=N", help="Number of workers of a service, such as judge=3 or generator=2; repeat for both."
+    ),
 ]
 Timeout = Annotated[
     int,
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="Longest wait of --detach for all services to be ready; the stack continues to start afterwards.",
+        help="Maximum time that --detach waits for the services; after it, the stack keeps starting in the background.",
     ),
 ]
 InBackground = Annotated[bool, typer.Option("--in-background", hidden=True)]
@@ -115,7 +119,7 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
     if control.find_holder(directory) is not None:
         last = address.read_state(directory)
         raise Conflict(
-            f"a stack already runs{f' at {last.url}' if last else ''} on `{directory}`",
+            f"a stack is already running in `{directory}`{f' at {last.url}' if last else ''}",
             hint=f"stop it with `mathrag down --data-dir {directory}`",
         )
     wanted = settings.port if port is None else port
@@ -299,7 +303,7 @@ def set_environment(**variables: str) -> Iterator[None]:
 
 
 def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A001 - the command's name
-    """Open the web pages in a browser and print their address; starts the stack if it is not running."""
+    """Open the web pages in a browser, and print their address; the stack is started if it is not running."""
     with report_errors(as_json=as_json):
         directory = require_directory(data_dir)
         # A demo or reproduction has its stack in a subfolder, with its own settings.
@@ -313,7 +317,7 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
         running = address.read_state(directory)
         if running is None or running.phase != "running":
             hint = f"check it with mathrag status --data-dir {directory}"
-            raise Failed("unavailable", f"the stack on {directory} is not ready", hint=hint)
+            raise Failed("unavailable", f"the stack in {directory} is not ready", hint=hint)
         has_display = any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))) or sys.platform in ("darwin", "win32")
         opened = has_display and webbrowser.open(running.url)
         if as_json:

@@ -99,7 +99,9 @@ class Weights(
     def __post_init__(self) -> None:
         """Raise ValueError if the accuracy is not a whole number of questions."""
         if not math.isclose(self.accuracy * SEARCHED, round(self.accuracy * SEARCHED), abs_tol=1e-6):
-            raise ValueError(f"`Accuracy`: {self.accuracy} is not a whole number of the {SEARCHED} questions")
+            raise ValueError(
+                f"`Accuracy`: {self.accuracy} of {SEARCHED} questions is not a whole number of right answers"
+            )
 
 
 COLUMNS = {name for kind in (Run, Scores, Weights) for name in kind.__struct_encode_fields__}
@@ -165,7 +167,9 @@ def read(data: Path, training: Path, experiment: str) -> Published:
         (RESPONSES, texts, responses),
     ):
         if len(few) < len(many):
-            raise Invalid(f"{data / file} repeats a number or a `unique_id`", hint="give each line its own")
+            raise Invalid(
+                f"{data / file} has two lines with the same number or `unique_id`", hint="give each line its own"
+            )
     runs = list(_read(_open(data / RUNS), Run))
     for run in runs:
         for file, number, known in ((ITEMS, run.item, items), (RESPONSES, run.response, responses)):

@@ -55,7 +55,7 @@ def find_embedded(data_dir: Path) -> Postgres:
     port = _read_ports(data_dir).get("postgres")
     if port is None:
         hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
-        raise Failed("unreachable", f"no PostgreSQL server runs on {data_dir.absolute()}", hint=hint)
+        raise Failed("unreachable", f"no PostgreSQL server is running in {data_dir.absolute()}", hint=hint)
     return Postgres(data_dir / "postgres", port=port, passwords=postgres.load_passwords(data_dir))
 
 
@@ -261,7 +261,7 @@ def restore(file: Path, data_dir: Path) -> Manifest:
 
 def _restore(file: Path, data_dir: Path) -> Manifest:
     if control.find_holder(data_dir) is not None:
-        raise Conflict(f"a stack runs on `{data_dir}`", hint="restore into a new folder: --data-dir DIR")
+        raise Conflict(f"a stack is running in `{data_dir}`", hint="restore into a new folder: --data-dir DIR")
     _refuse_data(data_dir)
     with _open_archive(file) as archive:
         manifest = _read_manifest(archive, file)
@@ -395,4 +395,6 @@ async def _load(archive: ZipFile, manifest: Manifest, folder: Path, *, log: Path
     finally:
         await process.stop(running, by=postgres.STOP_SIGNAL, grace_s=30)
     if found.schema != manifest.schema:
-        raise Invalid(f"the dump has schema {found.schema}, but {MANIFEST} names {manifest.schema}")
+        raise Invalid(
+            f"the backup is damaged: its dump has schema {found.schema}, but {MANIFEST} says {manifest.schema}"
+        )

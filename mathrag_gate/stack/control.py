@@ -37,7 +37,7 @@ def hold(data_dir: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict(
-                f"a stack already runs on `{data_dir}`",
+                f"a stack is already running in `{data_dir}`",
                 hint=f"to see it: mathrag status --data-dir {data_dir}; to stop it: mathrag down --data-dir {data_dir}",
             ) from None
         # A fixed length fits into the file's existing block, even if the disk is full.

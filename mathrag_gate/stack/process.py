@@ -146,13 +146,17 @@ async def wait_ready(
     while not await ready():
         if process.poll() is not None:
             raise Unavailable(
-                f"`{name}` ended with status {process.returncode} before it was ready", hint=f"less {log}"
+                f"`{name}` ended with status {process.returncode} before it was ready", hint=f"read its log: {log}"
             )
         effort.measure()
         if effort.idle_s >= timeout_s:
-            raise Unavailable(f"`{name}` is not ready, and was idle for {timeout_s:.0f} s", hint=f"less {log}")
+            raise Unavailable(
+                f"`{name}` is not ready, and has done nothing for {timeout_s:.0f} s", hint=f"read its log: {log}"
+            )
         if effort.used_s >= STARTING_S:
-            raise Unavailable(f"`{name}` is not ready after {STARTING_S:.0f} s of processor time", hint=f"less {log}")
+            raise Unavailable(
+                f"`{name}` is not ready after {STARTING_S:.0f} s of processor time", hint=f"read its log: {log}"
+            )
         await time.sleep(POLL_S)
 
 

@@ -131,7 +131,7 @@ class Guard:
         """Check the epoch and count the leased calls, without an `await` in between; return the leased calls."""
         far = [self._remote[call.model_id] for call in request.calls if call.model_id in self._remote]
         if lost := next((resident.name for resident in far if not resident.server.alive), None):
-            raise StaleEpoch(f"the server of {lost!r} serves something else now")
+            raise StaleEpoch(f"the server of {lost!r} no longer serves that model")
         leased = [call for call in request.calls if call.model_id not in self._remote]
         if leased and (self.epoch is None or request.epoch != self.epoch):
             raise StaleEpoch(f"epoch {request.epoch} is not open; the device's epoch is {self.epoch or 'none'}")

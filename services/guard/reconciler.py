@@ -219,7 +219,7 @@ class Reconciler:
         if self._find_alive():
             await self._unload()
         if alive := self._find_alive():
-            raise DriverError(f"model servers {alive} are still alive after their stop")
+            raise DriverError(f"model servers {', '.join(map(str, alive))} are still running after they were stopped")
         self._servers.clear()
         self._registered = registered
         return FlipEvent.FREE
@@ -349,5 +349,5 @@ class Reconciler:
             rows = (await connection.execute(MODELS, {"ids": list(wanted.models)})).all()
         unknown = [row.name for row in rows if row.name not in self._drivers]
         if unknown or len(rows) < len(wanted.models):
-            raise DriverError(f"this guard does not serve {unknown or 'a wanted model'}; add it to `models`")
+            raise DriverError(f"this guard does not serve {', '.join(unknown) or 'a wanted model'}; add it to `models`")
         return {row.id: ModelIdentityRow(row.name, row.hash) for row in rows}

@@ -91,7 +91,7 @@ async def ask_check(deps: Deps, url: str, name: str) -> str:
         found = msgspec.json.decode(reply.content, type=Check)
     except msgspec.MsgspecError as error:
         raise NotReady(
-            f"not checked: {url} answers with something else than a check",
+            f"not checked: {url} sent an answer that is not a check",
             fix=f"check that the address is that of a MathRAG service; {RESTART}",
         ) from error
     if not found.ok:
@@ -147,7 +147,7 @@ async def check_budget(deps: Deps) -> str:
     needed = await asyncio.to_thread(estimate_all, deps.settings.models, [deps.settings.device])
     large = [f"{name} ({mib} MiB)" for name, mib in needed.items() if mib > most]
     if large:
-        raise NotReady(f"{', '.join(large)} do not fit within {most} MiB")
+        raise NotReady(f"{', '.join(large)} exceed the {most} MiB that models may use")
     return f"{most} MiB; the largest model takes {max(needed.values(), default=0)} MiB"
 
 
@@ -156,7 +156,7 @@ async def check_footprints(deps: Deps) -> str:
     async with deps.database.transaction() as connection:
         rows = (await connection.execute(MEASURED, {"device": deps.settings.device.id})).all()
     large = [
-        f"{row.name} used {row.mib:.0f} MiB, but {row.footprint_mib} MiB are declared"
+        f"{row.name} used {row.mib:.0f} MiB, but its `footprint_mib` is {row.footprint_mib}"
         for row in rows
         if row.footprint_mib and row.mib > TOLERATED * row.footprint_mib
     ]
@@ -187,8 +187,8 @@ def _describe_nvidia(device: Device) -> str:
         raise NotReady(f"NVML: {error}", fix="nvidia-smi -L") from error
     total, needed = memory.total // MIB, device.budget_mib + device.reserve_mib
     if needed > total:
-        limits = f"{device.budget_mib} MiB of budget and a reserve of {device.reserve_mib}"
-        raise NotReady(f"{limits} exceed the {total} MiB of {device.id} by {needed - total}")
+        limits = f"`budget_mib` {device.budget_mib} plus `reserve_mib` {device.reserve_mib}"
+        raise NotReady(f"{limits} is {needed - total} MiB more than {device.id} has ({total} MiB)")
     return f"driver {version}; {memory.free // MIB} of {total} MiB free"
 
 
@@ -248,11 +248,14 @@ async def index_files(deps: Deps) -> str:
             for each in (folders, idle, lost)
         ]
     )
-    detail = f"{sizes[0]} in {len(folders)}; {sizes[1]} in {len(idle)} without a corpus, kept for the next upload of it"
+    detail = (
+        f"{sizes[0]} in {len(folders)} folders; {sizes[1]} in {len(idle)} folders without a corpus,"
+        " kept for the next upload of it"
+    )
     if lost:
         # An index that is being built is among them until it is registered.
         raise NotReady(
-            f"{detail}; {sizes[2]} in {len(lost)} unknown to the database",
+            f"{detail}; {sizes[2]} in {len(lost)} folders that the database does not know",
             fix=f"while no corpus is uploaded: rm -r {' '.join(str(folder) for folder in lost)}",
         )
     return detail
@@ -286,7 +289,7 @@ async def check_disk(deps: Deps) -> str:
     folder = find_existing_folder(deps.settings.data_dir)
     free = shutil.disk_usage(folder).free
     if free < LEAST_FREE:
-        raise NotReady(f"{free / GIB:.1f} GiB free at {folder}")
+        raise NotReady(f"only {free / GIB:.1f} GiB are free at {folder}; {LEAST_FREE / GIB:.0f} GiB are needed")
     return f"{free / GIB:.1f} GiB free at {folder}"
 
 
@@ -453,7 +456,7 @@ async def check_schema(deps: Deps) -> str:
     async with deps.database.transaction() as connection:
         revision = (await connection.execute(REVISION)).scalar()
     if revision != find_head():
-        raise NotReady(f"the schema of the database is at {revision}, that of the code at {find_head()}")
+        raise NotReady(f"the database has schema {revision}, but this release needs {find_head()}")
     return f"at {revision}"
 
 
@@ -489,9 +492,14 @@ async def check_redis_settings(deps: Deps) -> str:
     except ResponseError:
         return "its settings cannot be read"
     if policy != "noeviction":
-        raise NotReady(f"maxmemory-policy is {policy}", fix="redis-cli CONFIG SET maxmemory-policy noeviction")
+        raise NotReady(
+            f"`maxmemory-policy` is {policy}, so Redis may drop data",
+            fix="redis-cli CONFIG SET maxmemory-policy noeviction",
+        )
     if appending != "yes":
-        raise NotReady("appendonly is no", fix="redis-cli CONFIG SET appendonly yes")
+        raise NotReady(
+            "`appendonly` is no, so Redis may lose data when it stops", fix="redis-cli CONFIG SET appendonly yes"
+        )
     return "noeviction, append-only file"
 
 
@@ -500,7 +508,7 @@ def make_service_check(url_of: str) -> Run:
 
     async def run(deps: Deps) -> str:
         if not (url := getattr(deps.settings, url_of)):
-            raise NotReady("it is not started, or its address is unknown")
+            raise NotReady(f"the service is not started, or `{url_of}` is not set")
         reply = await deps.http.get(f"{url}/healthz")
         if reply.status_code != httpx2.codes.OK:
             raise NotReady(f"answers with status {reply.status_code}")
@@ -513,8 +521,8 @@ async def check_schedulers(deps: Deps) -> str:
     """Check that each scheduler of this process has observed the work recently; only these schedulers decide flips."""
     silent = [each for each in deps.schedulers if each.silent_s > SILENT_S]
     if silent:
-        heartbeats = ", ".join(f"that of {each.device} last did so {each.silent_s:.0f} s ago" for each in silent)
-        raise NotReady(f"the scheduler has not read the queue for too long: {heartbeats}")
+        heartbeats = ", ".join(f"{each.device} for {each.silent_s:.0f} s" for each in silent)
+        raise NotReady(f"the scheduler has not read the queue of {heartbeats}")
     return "" if deps.schedulers else "only the orchestrator's /readyz knows"
 
 
@@ -525,7 +533,7 @@ def make_worker_check(lane: Lane) -> Run:
         pattern = f"mathrag:worker:{lane.value}:*"
         alive = [key async for key in deps.redis.scan_iter(match=pattern, count=1000)]
         if not alive:
-            raise NotReady("no heartbeat")
+            raise NotReady(f"no {lane.value} worker has sent a heartbeat")
         return f"{len(alive)} alive"
 
     return run
@@ -542,7 +550,7 @@ async def check_worker_sources(deps: Deps) -> str:
     others = sorted(key.decode() for key, source in reported.items() if source != here)
     if others:
         names = ", ".join(key.removeprefix("mathrag:worker:") for key in others)
-        raise NotReady(f"some workers run other source files than those on disk: {names}", fix=EDITED)
+        raise NotReady(f"some workers run source files that differ from those on disk: {names}", fix=EDITED)
     return "as on disk"
 
 

@@ -339,7 +339,7 @@ class ElasticsearchServer:
             sent = self._send_all(index, iter(documents))
             self._patient.indices.refresh(index=index)
         if (found := self.count(index)) != sent:
-            message = f"{_describe(self._name)} holds {found} of {sent} documents that it took"
+            message = f"{_describe(self._name)} has {found} documents, but {sent} were sent to it"
             raise Unavailable(message, hint="see its log, then build again")
         return sent
 
@@ -535,7 +535,7 @@ class ServerBackend:
         index, documents = _read_reference(folder)
         found = self._server.count(index)
         if found != documents:
-            raise make_refusal(folder, f"{index} holds {found} documents on the server, and {documents} were built")
+            raise make_refusal(folder, f"{index} has {found} documents on the server, but {documents} were built")
 
     def point(self, folder: Path, corpus: int) -> None:
         """Let the corpus's alias name the index in `folder`."""

@@ -248,7 +248,7 @@ class Collection:
                 judged[each.custom_id], texts[each.custom_id] = relevant, each.question
         if not judged:
             hint = "compare the ids in the first column with `_id` in queries.jsonl"
-            raise Invalid(f"{file} names a relevant document for none of the queries", hint=hint)
+            raise Invalid(f"{file} names no relevant document for any query in queries.jsonl", hint=hint)
         known = set(self.ids.values())
         return Queries(
             texts=texts,
@@ -523,7 +523,7 @@ def require_depth(name: str, k: int) -> str:
     """Return the measure if it looks at no more than `k` documents."""
     depth = metrics.get_cutoff(name) or 0
     if depth > k:
-        raise Invalid(f"{name} needs more than {k} documents", hint=f"set --k {depth}")
+        raise Invalid(f"{name} needs {depth} documents, but the ranked lists have {k}", hint=f"set --k {depth}")
     return name
 
 
@@ -700,7 +700,7 @@ def _require_tunable_mode(request: Tune) -> Mode:
     if len(base.kinds) < 2 or base.reranks or base.enhances:
         raise Invalid(f"mode `{base.name}` has no weights to tune", hint="tune hybrid, weighted, weighted-z-score ...")
     if request.over == "rrf_k" and base.fusion.method != "rrf":
-        raise Invalid(f"mode `{base.name}` has no constant of reciprocal ranks", hint="use --mode hybrid --over rrf_k")
+        raise Invalid(f"mode `{base.name}` has no `rrf_k` to tune", hint="use --mode hybrid --over rrf_k")
     return base
 
 

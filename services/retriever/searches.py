@@ -120,7 +120,10 @@ class EmbeddingCache:
             Unavailable: the embedder's server does not answer now.
         """
         if model and model != (await self._identify()).hash.hex():
-            raise Conflict("the job is pinned to an embedder that the retriever is not configured with")
+            raise Conflict(
+                "the job is pinned to an embedder that the retriever is not configured with",
+                hint="configure that embedder again, or submit the job again",
+            )
         vectors = await self.documents(texts)
         return EmbeddedTexts(vectors=tuple(vector.astype("<f4").tobytes() for vector in vectors))
 
@@ -330,7 +333,9 @@ class PinnedReranker:
             )
         except ModelFailed as failed:
             if failed.kind is FailureKind.UNAVAILABLE:
-                raise Unavailable(f"no scores: {failed.detail}", hint=START_SERVER, what=failed.what) from failed
+                raise Unavailable(
+                    f"the reranker gave no scores: {failed.detail}", hint=START_SERVER, what=failed.what
+                ) from failed
             return Failure(kind=failed.kind, detail=failed.detail)
         return Scored(scores=tuple(scores))
 

@@ -156,7 +156,7 @@ class LimitedConnection(HttpToolsProtocol):
         (RFC 9112, 3.2): a proxy and this service could read different ones.
         """
         if self._hosts != 1 and (self._hosts > 1 or self.parser.get_http_version() == "1.1"):
-            raise BadRequest(f"`Host`: must be there once, not {self._hosts} times")
+            raise BadRequest(f"`Host`: must be sent exactly once, not {self._hosts} times")
         if len(self.pipeline) >= MAX_PIPELINED:
             raise TooMany(f"{MAX_PIPELINED} requests wait on this connection", hint="wait for their answers")
         super().on_headers_complete()

@@ -74,7 +74,7 @@ def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
             raise locate_defect(defect, source, number) from defect
     if not rules:
         raise Invalid(
-            f"{source}: has no rules in AMIE's columns, and is not an exported bank",
+            f"{source} has no rules in AMIE's columns, and is not an exported bank",
             hint="docs/how-to/knowledge-graphs.md#import-export-and-deletion describes both files",
         )
 
@@ -159,14 +159,14 @@ def _split_sides(text: str) -> tuple[NamedAtom, tuple[NamedAtom, ...]]:
         body, arrow, head = text.rpartition(ARROW)
     heads = _split_atoms(head)
     if len(heads) != 1:
-        raise Defect(f"{head[:80]!r} is not a head of one atom")
+        raise Defect(f"the rule's head {head[:80]!r} must be exactly one atom")
     return heads[0], _split_atoms(body)
 
 
 def _split_atoms(text: str) -> tuple[NamedAtom, ...]:
     names = text.strip().split(BETWEEN) if text.strip() else []
     if len(names) % 3 or not all(names):
-        problem = "is not atoms of three names, all separated by two spaces (AMIE prints them so without `-datalog`)"
+        problem = "is not a list of atoms with three names each, separated by two spaces (as AMIE without `-datalog`)"
         raise Defect(f"{text[:80]!r} {problem}")
     return tuple(NamedAtom(names[i + 1], names[i], names[i + 2]) for i in range(0, len(names), 3))
 

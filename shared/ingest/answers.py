@@ -131,8 +131,8 @@ class AnswerReader:
         )
         seen = self._lines.setdefault((ordinal, repeat), number)
         if seen != number:
-            again = f"repeat {repeat} of it" if repeat else "it"
-            raise Defect(f"answers item {ordinal}, and line {seen} answers {again}; give each its own `repeat`")
+            again = f"repeat {repeat} of item {ordinal}" if repeat else f"item {ordinal}"
+            raise Defect(f"answers {again}, which line {seen} answers already; give each its own `repeat`")
         return ImportedAnswer(ordinal, repeat, given, number, matched_by, documents or ())
 
     def _field(self, line: Fields, what: str) -> str | None:
@@ -177,7 +177,9 @@ class AnswerReader:
             return 0
         repeat = _read_whole(line[field], field) - self._columns.first_repeat
         if not 0 <= repeat < MOST_REPEATS:
-            raise Defect(f"`{field}` says repeat {repeat}; repeats are counted from 0 to {MOST_REPEATS - 1}")
+            first = self._columns.first_repeat
+            allowed = f"from {first} (`first_repeat`) to {first + MOST_REPEATS - 1}"
+            raise Defect(f"`{field}` is {repeat + first}; write a number {allowed}")
         return repeat
 
     def _read_score(self, line: Fields) -> float | None:
@@ -241,7 +243,7 @@ def _read_whole(value: Any, field: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Defect(f"`{field}` is {_describe(value)}; write a whole number")
     if not 0 <= value < MOST_TOKENS:
-        raise Defect(f"`{field}` is {value}, which is out of range; write a smaller number")
+        raise Defect(f"`{field}` is {value}, which is out of range; write a number from 0 to {MOST_TOKENS - 1}")
     return value
 
 

@@ -63,7 +63,7 @@ def find_right_letter(value: Any, field: str, choices: Sequence[str]) -> str:
     if not readings and isinstance(value, str) and text.isdecimal() and 0 < int(text) <= len(choices):
         readings = {letters[int(text) - 1]}
     if len(readings) != 1:
-        ways = "may be a place or a text" if readings else "names none of the choices"
+        ways = "may mean the position of one choice or the text of another" if readings else "names none of the choices"
         raise Defect(f"`{field}` is {text!r}, which {ways}; write the letter of the correct choice")
     return readings.pop()
 
@@ -130,7 +130,7 @@ def read_fact_query(line: Fields) -> FactQuery | None:
     if not found.relation:
         raise Defect("`query.relation` is empty; name the relation")
     if relation not in (None, found.relation):
-        raise Defect(f"`{field}` is {relation[:80]!r}, and `query.relation` {found.relation[:80]!r}; keep one of them")
+        raise Defect(f"`{field}` is {relation[:80]!r}, but `query.relation` is {found.relation[:80]!r}; keep one")
     return found
 
 
@@ -406,7 +406,7 @@ def _read_gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int]
     value = line[field]
     if isinstance(value, dict):
         if not all(isinstance(grade, int) and not isinstance(grade, bool) for grade in value.values()):
-            raise Defect(f'`{field}` must be a list of ids or an object such as {{"id": 1}}')
+            raise Defect(f'`{field}` must be a list of ids, or an object of ids and whole numbers such as {{"id": 1}}')
         return value
     # AutoRAG has lists of lists, "one of these, and one of those": here each document is relevant.
     groups = value if isinstance(value, list) else [value]

@@ -96,7 +96,8 @@ class _FactNumbering:
         if self._units and unit not in self._units:
             (before,) = self._units
             raise Defect(
-                f"has {UNITS[unit]}, but the facts before it have {UNITS[before]}; {graph.ADVICE} for all, or none"
+                f"has {UNITS[unit]}, but the facts before it have {UNITS[before]};"
+                " give all facts a date, or all a whole number, or no fact a time"
             )
         self._units.add(unit)
         return Fact(time=time, **{key: _read_name(line, key) for key in FACT[:3]})

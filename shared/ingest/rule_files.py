@@ -100,7 +100,7 @@ def _refuse_duplicates(found: Iterator[tuple[str, Rule]], source: str, limits: R
         if key in seen:
             raise Invalid(f"{source}, {place}: the rule occurs twice; remove one")
         if len(seen) == limits.rules:
-            raise TooLarge(f"{source}: has more than {limits.rules} rules; remove those of low confidence")
+            raise TooLarge(f"{source} has more than {limits.rules} rules; remove those of low confidence")
         if problem := _find_unusable_name(rule):
             raise Invalid(f"{source}, {place}: {problem}")
         seen.add(key)
@@ -129,7 +129,7 @@ def _read_export(lines: Iterator[Sound], source: str, promised: int) -> Iterator
             _check_variables(rule)
             _check_figures(rule)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidLine(source, number, f"is not a rule ({error})") from error
+            raise InvalidLine(source, number, f"is not a valid rule ({error}); export the bank again") from error
         except Defect as defect:
             raise locate_defect(defect, source, number) from defect
         yield f"line {number}", rule
@@ -153,7 +153,7 @@ def _check_variables(rule: Rule) -> None:
 def _check_figures(rule: Rule) -> None:
     shares = (rule.confidence, rule.head_coverage or 0.0, rule.pca_confidence or 0.0)
     if not all(0 <= share <= 1 for share in shares) or not all(map(math.isfinite, rule.curve)):
-        raise Defect("a confidence or the head coverage is not from 0 to 1")
+        raise Defect("a confidence or the head coverage is not from 0 to 1, or `curve` has an infinite number")
     counts = (rule.support, rule.body_size, rule.pca_body_size or 0)
     if not all(0 <= count <= MOST_COUNT for count in counts) or rule.functional not in (None, 0, 1):
         raise Defect(f"a count is not from 0 to {MOST_COUNT}, or `functional` is neither 0 nor 1")

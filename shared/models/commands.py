@@ -107,7 +107,7 @@ def select_program(model: Model) -> Program:
             raise ValueError(f"`command` must begin with the program, followed by `{' '.join(kind.command[1:])}`")
         if kind.model_first and command[words:] and not command[words].startswith("-"):
             raise ValueError(
-                f"`command` must not contain the model {command[words]!r}: the guard sets it, behind `serve`"
+                f"`command` must not contain the model {command[words]!r}: the guard adds it after `serve`"
             )
         ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
         ours |= {_negate(each) for each in ours}

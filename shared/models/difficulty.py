@@ -69,6 +69,6 @@ def read_regression(path: Path) -> Regression:
         return msgspec.json.decode(path.read_bytes(), type=Regression)
     except (OSError, msgspec.MsgspecError) as error:
         raise Unavailable(
-            f"There are no weights of the difficulty classifier in {str(path)!r}: {error}",
+            f"the weights of the difficulty classifier cannot be read from {str(path)!r}: {error}",
             hint="Fit them: `python -m tools.difficulty`",
         ) from error

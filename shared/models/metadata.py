@@ -33,7 +33,9 @@ def read_count(values: Mapping[str, Any], name: str, default: int | None = None)
         found = max((each for each in found if isinstance(each, int)), default=None)
     found = default if found is None else found
     if isinstance(found, bool) or not isinstance(found, int) or not 0 < found < MAX_COUNT:
-        raise MetadataError(f"`{name}` is {'missing' if found is None else repr(found)[:40]}, not a whole number")
+        raise MetadataError(
+            f"`{name}` must be a whole number, but is {'missing' if found is None else repr(found)[:40]}"
+        )
     return found
 
 
@@ -189,7 +191,7 @@ class _HeaderReader:
     def _read_count(self, most: int, what: str) -> int:
         found: int = self._read_number("<Q")
         if found > most:
-            raise MetadataError(f"{found} {what}, more than {most}")
+            raise MetadataError(f"the file claims {found} {what}; at most {most} are allowed")
         return found
 
     def _read_number(self, form: str) -> Any:

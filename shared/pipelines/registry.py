@@ -128,7 +128,9 @@ def get_declared(name: str, run: object) -> Registered:
     if found is None:
         raise TypeError(f'no pipeline found: decorate the generator function with `@pipeline("{name}")`')
     if found.name != name:
-        raise TypeError(f"its decorator says `@pipeline({found.name!r})`, its entry point {name!r}: use one name")
+        raise TypeError(
+            f"its decorator says `@pipeline({found.name!r})`, but its entry point is {name!r}: use one name"
+        )
     return found
 
 
@@ -152,7 +154,7 @@ def get(name: str) -> Registered:
     """
     _discover()
     if name not in registered:
-        raise UnknownPipeline(f"no pipeline {name!r}; there are: {', '.join(list_offered())}")
+        raise UnknownPipeline(f"no pipeline {name!r}; the pipelines are {', '.join(list_offered())}")
     return registered[name]
 
 

@@ -79,7 +79,7 @@ def _plugin(kind: Kind, folder: Path, name: str, texts: dict[str, str]) -> Plugi
 
 def _read_file(folder: Path, name: str) -> str:
     if not NAME.fullmatch(name.rpartition(".")[0]):
-        raise UnusableFile("its name is not valid: use up to 41 small letters, digits and hyphens, a letter first")
+        raise UnusableFile("its name is not valid: use up to 41 lower-case letters, digits and hyphens, first a letter")
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         raise UnusableFile(f"leads to {file}, outside its folder: copy the file into it")
@@ -101,7 +101,7 @@ def _check(kind: Kind, stem: str, text: str) -> None:
             raise UnusableFile("is empty: describe a right answer")
         return
     if (found := read_template(text)).id != stem:
-        raise UnusableFile(f"says `id = {found.id!r}`: use the name of the file")
+        raise UnusableFile(f"says `id = {found.id!r}`: the id must be the file's name, {stem!r}")
 
 
 def read_template(text: str) -> Template:

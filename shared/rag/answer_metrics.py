@@ -96,7 +96,7 @@ def get_metric(name: str) -> Metric:
     """
     found = find_metric(name)
     if found is None:
-        raise LookupError(f"no metric {name!r}; there are: {', '.join(list_metrics())}")
+        raise LookupError(f"no metric {name!r}; the metrics are {', '.join(list_metrics())}")
     return found
 
 

@@ -453,11 +453,13 @@ def compile_pattern(gold: str) -> re.Pattern[str]:
         InvalidGold: it is not a valid expression, or it is too long.
     """
     if len(gold) > LONGEST_PATTERN:
-        raise InvalidGold(f"the regular expression has {len(gold)} characters, it may have {LONGEST_PATTERN}")
+        raise InvalidGold(f"the regular expression has {len(gold)} characters, more than {LONGEST_PATTERN}; shorten it")
     try:
         return re.compile(gold)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidGold(f"{gold[:80]!r} is no regular expression: {error}; escape it, or choose `text`") from error
+        raise InvalidGold(
+            f"{gold[:80]!r} is not a valid regular expression: {error}; escape it, or choose `text`"
+        ) from error
 
 
 def _mathematics(answer: str, gold: str, _rules: Rules) -> Graded:

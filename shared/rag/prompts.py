@@ -112,7 +112,7 @@ def template(template_id: str) -> Template:
     if template_id in _adopted:
         return _adopted[template_id]
     if template_id not in list_packaged_ids():
-        raise TemplateError(f"no template {template_id!r}; there are: {', '.join(list_template_ids())}")
+        raise TemplateError(f"no template {template_id!r}; the templates are {', '.join(list_template_ids())}")
     source = resources.files(__package__).joinpath("templates", f"{template_id}.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(source), Template)
 
@@ -188,7 +188,7 @@ def render_request(request: Request, library: Mapping[str, Document], stored: Ma
         return request.messages
     name, _, hash_ = request.template.partition("@")
     if name and make_template_reference(name) != request.template:
-        raise TemplateChanged(f"the request names {request.template}, installed is {make_template_reference(name)}")
+        raise TemplateChanged(f"the request uses {request.template}, but {make_template_reference(name)} is installed")
     values: dict[str, Value] = {}
     for slot, value in request.values.items():
         if isinstance(value, str):

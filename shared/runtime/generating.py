@@ -178,7 +178,7 @@ async def _find_job(connection: AsyncConnection, request: GenerationRequest) -> 
     if job is not None and job["request"] == request.identity:
         return job
     if job is not None and job["state"] != "completed":
-        problem = f"`name`: job {job['name']} writes its questions, by other settings"
+        problem = f"`name`: job {job['name']} already writes its questions, with other settings"
         raise Conflict(problem, hint="choose another name, or cancel that job: mathrag job cancel")
     if (await connection.execute(DATASET, {"name": request.name})).scalar() is not None:
         problem = f"`name`: dataset {request.name!r} exists already, and no job of these settings made it"

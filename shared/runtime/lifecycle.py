@@ -46,7 +46,7 @@ async def lock_job(connection: AsyncConnection, public_id: uuid.UUID, versions: 
         raise NotFound(f"no job {public_id}", hint="mathrag job list")
     if versions is not None and row.version not in versions:
         raise PreconditionFailed(
-            f"job {public_id} is at version {row.version} and {row.state}",
+            f"job {public_id} has changed: it is now {row.state}, at version {row.version}",
             hint="read it again, then repeat the change with its new ETag",
         )
     return row
@@ -400,7 +400,7 @@ async def reserve(connection: AsyncConnection, names: Sequence[str], own: uuid.U
     taken = (await connection.execute(TAKEN, {"names": list(names), "own": own})).first()
     if taken is not None:
         raise Conflict(
-            f"`name`: job {taken.public_id} is called {taken.name!r} already; it is {taken.state}",
+            f"`name`: {taken.name!r} is already the name of job {taken.public_id}, which is {taken.state}",
             hint=f"choose another name; `mathrag job show {str(taken.public_id)[:8]}` shows that job,"
             " `mathrag job requeue` runs it again once it has ended",
         )

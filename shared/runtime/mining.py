@@ -88,7 +88,7 @@ async def mine(database: Database, settings: Settings, asked: BankRequest) -> Mi
     graph = await graphs.get(database, asked.graph)
     if graph.time_unit is None and not isinstance(asked.mining, Amie):
         raise Invalid(
-            f"`graph`: the facts of {graph.name!r} have no times, and {miner_of(asked.mining)!r} follows times",
+            f"`graph`: the facts of {graph.name!r} have no times, but the miner {miner_of(asked.mining)!r} needs them",
             hint="use the miner amie, or create the graph from facts with times",
         )
     memory_mib = _check_memory(graph, asked.mining, settings.workers)

@@ -379,7 +379,10 @@ async def calibrate_crag(
     try:
         calibration = await to_thread.run_sync(calibrate, pairs, trust)
     except TooFewObservations as few:
-        hint = "give the items `gold_documents` ({} says that nothing is relevant), or name a job that judged them"
+        hint = (
+            "give the items `gold_documents` (an empty object `{}` means that nothing is relevant),"
+            " or name a job that judged them"
+        )
         raise Conflict(f"job {job.name!r}: {few}", hint=hint) from few
     return Calibrated(id=job.id, name=job.name, evaluator=evaluator, skipped=skipped, calibration=calibration)
 
@@ -402,7 +405,8 @@ async def _labels_from_judge(connection: AsyncConnection, job: jobs.Job, referen
     searched, wanted = (judge.dataset, judge.corpus), (job.dataset, job.corpus)
     if evaluator != "judge" or searched != wanted:
         raise Conflict(
-            f"job {judge.name!r} evaluates {searched} by {evaluator}: it cannot label {wanted}",
+            f"job {judge.name!r} cannot label the lists of job {job.name!r}: it used the evaluator {evaluator!r},"
+            f" dataset {judge.dataset!r} and corpus {judge.corpus!r}",
             hint="name a job with `crag.evaluator=judge` over the same dataset and corpus",
         )
     labels: dict[int, bool] = {}
@@ -473,13 +477,16 @@ async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus
         raise Invalid("`params.crag.calibrated_by`: calibrated thresholds need the job that gives them", hint=hint)
     found = await calibrate_crag(connection, params.calibrated_by, judged_by=params.judged_by or None)
     if found.evaluator != params.evaluator:
-        message = f"`params.crag.calibrated_by`: {found.name!r} evaluates by {found.evaluator}"
+        used = f"job {found.name!r} used the evaluator {found.evaluator!r}, not {params.evaluator!r}"
+        message = f"`params.crag.calibrated_by`: {used}"
         raise Invalid(message, hint=f"choose a job of this evaluator, or --set crag.evaluator={found.evaluator}")
     if found.evaluator == "similarity":
         # Raise Invalid unless the calibrating job used the same embedder, because thresholds apply to its cosines.
         other = (await connection.execute(EMBEDDER_OF_JOB, {"job": found.id})).scalar()
         if other != embedder:
-            message = f"`params.crag.calibrated_by`: {found.name!r} searched by the vectors of another embedder"
+            message = (
+                f"`params.crag.calibrated_by`: job {found.name!r} searched with another embedder than this corpus has"
+            )
             raise Invalid(message, hint="choose a job over a corpus with this embedder, or run one over this corpus")
     limits = Limits(upper=found.calibration.upper.value, lower=found.calibration.lower.value)
     pinned = replace(params, calibrated_by=str(found.id), calibrated=limits)
@@ -567,8 +574,8 @@ async def pin_judge_calibration(connection: AsyncConnection, params: Params, pin
         model=pin.hash, rubric=make_template_reference(RUBRIC), anchors=params.anchors
     ):
         raise Invalid(
-            f"`params.gate.labels`: {found.set!r} holds labels of what another judge rated: model {found.judge!r}"
-            f" ({judge.model[:12]}), its rubric and anchors",
+            f"`params.gate.labels`: the documents of {found.set!r} were rated by model {found.judge!r}"
+            f" ({judge.model[:12]}) with its rubric and anchors, not by this job's judge",
             hint="label documents of a job with this job's judge",
         )
     worth = tuple(each.worth for each in found.ratings)
@@ -591,7 +598,10 @@ async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibr
 async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalibration, RatingJudge]:
     of = await get_set(connection, name)
     if of.what != "documents":
-        raise Conflict(f"label set {of.name!r} is one of {of.what}", hint="choose a label set of `documents`")
+        raise Conflict(
+            f"label set {of.name!r} contains labels of {of.what}, not of documents",
+            hint="choose a label set of `documents`",
+        )
     row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
     params, _ = try_decode_params(row.params if row else None, "")
     if row is None or params is None:
@@ -646,7 +656,7 @@ async def pin_rulerag(
         hint = "mathrag rules list, then --set rules=NAME"
         raise Invalid("`params.rules`: pipeline 'rulerag' needs a rule bank, or `rulerag.most` 0", hint=hint)
     if rulerag.query == "rewritten" and not has_judge:
-        hint = "name one with --model judge=NAME, configure `roles.judge`, or take `joined`"
+        hint = "name one with --model judge=NAME, configure `roles.judge`, or set `rulerag.query` to `joined`"
         raise Invalid("`params.rulerag.query`: `rewritten` needs a judge model, but the job has none", hint=hint)
     graph = (await connection.execute(GRAPH, {"corpus": corpus})).first()
     if graph is not None and params.rules:

@@ -104,7 +104,7 @@ def settings_for_device(settings: Settings, device: str) -> Settings:
     found = {each.id: each for each in settings.all_devices()}
     if device not in found:
         hint = make_hint(device, found, "see `device` and `devices`")
-        raise Invalid(f"no device {device!r}; there are {', '.join(found)}", hint=hint)
+        raise Invalid(f"no device {device!r}; the devices are {', '.join(found)}", hint=hint)
     placed, _ = _place(settings)
     models = {name: model for name, model in settings.models.items() if placed[name] == device}
     own = {"device": found[device], "devices": (), "models": models, "guard_url": found[device].guard_url}

@@ -81,7 +81,7 @@ def _check_grader(name: str, found: Any) -> TrialResult:
     if not isinstance(found, Grader) or not callable(found.mark):
         raise TypeError("it is not a grader: make it a `shared.rag.grading.Grader` with a function that marks")
     if found.name != name:
-        raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
+        raise TypeError(f"its `name` is {found.name!r}, but its entry point is {name!r}: use one name")
     extract = next((word for word, each in EXTRACTS.items() if each is found.extract), None)
     if extract is None:
         shipped = f"one of {', '.join(EXTRACTS)} in `shared.rag.grading.EXTRACTS`"
@@ -100,7 +100,7 @@ def _check_metric(name: str, found: Any) -> TrialResult:
             "it is not a metric: make it a `shared.rag.answer_metrics.Metric` with a function that measures"
         )
     if found.name != name:
-        raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
+        raise TypeError(f"its `name` is {found.name!r}, but its entry point is {name!r}: use one name")
     answer_metrics.adopt(found)
     job = make_placeholder_job("dense", Params(metrics=MetricsParams(names=(name,))))
     replay = job.start(make_placeholder_item(job.params), 0, MadeUpLibrary())

@@ -336,7 +336,9 @@ class Drafting:
         if pipeline.ignores("gate.labels"):
             return submission
         if submission.params.gate.calibrated is not None and submission.requeued_from is None:
-            raise Invalid("`params.gate.calibrated`: is filled in at submission", hint="leave it out")
+            raise Invalid(
+                "`params.gate.calibrated`: cannot be set; the service fills it in at submission", hint="leave it out"
+            )
         params = await self._look_up_once(pin_judge_calibration, submission.params, pin)
         return msgspec.structs.replace(submission, params=params)
 
@@ -348,7 +350,9 @@ class Drafting:
             return submission
         params = submission.params
         if params.rulerag.phrases and submission.requeued_from is None:
-            raise Invalid("`params.rulerag.phrases`: is filled in at submission", hint="leave it out")
+            raise Invalid(
+                "`params.rulerag.phrases`: cannot be set; the service fills it in at submission", hint="leave it out"
+            )
         rulerag = await self._look_up_once(pin_rulerag, params, corpus, has_judge)
         return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, rulerag=rulerag))
 
@@ -422,7 +426,8 @@ def _find_pipeline(submission: Submission) -> registry.Registered:
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
     if name in MADE_OF and submission.job is None and not submission.graph:
         material, command = MADE_OF[name]
-        raise Invalid(f"`pipeline`: jobs of {name!r} are made of {material}", hint=command)
+        problem = f"`pipeline`: {name!r} cannot be submitted: its jobs are created from {material}"
+        raise Invalid(problem, hint=f"create one with {command}")
     return found
 
 
@@ -524,7 +529,7 @@ def _complete_grading(submission: Submission, declared: str | None) -> Submissio
 async def _pin_answer_grader(connection: AsyncConnection, name: str, has_judge: bool) -> dict[str, Pin]:  # noqa: FBT001 - looked up by position
     if name == "rubric" and not has_judge:
         hint = "name one with --model judge=NAME, configure `roles.judge`, or choose another grader"
-        raise Invalid("`params.grading.grader`: `rubric` needs a judge model, and there is none", hint=hint)
+        raise Invalid("`params.grading.grader`: `rubric` needs a judge model, but the job has none", hint=hint)
     check_grader(name)
     return {"grade": await pin_identity(connection, grader_identity(choose_marking_grader(name)))}
 
@@ -548,7 +553,9 @@ def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, lis
     except KeyError as missing:
         if missing.args == ("judge",) and params.metrics.names:
             hint = "name one with --model judge=NAME, or configure `roles.judge`"
-            raise Invalid("`params.metrics.names`: they need a judge model, and there is none", hint=hint) from missing
+            raise Invalid(
+                "`params.metrics.names`: metrics need a judge model, but the job has none", hint=hint
+            ) from missing
         hint = "add --corpus NAME (`mathrag corpus list` shows all), or choose the pipeline `closed-book`"
         message = f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)"
         raise Invalid(message, hint=hint) from missing
@@ -811,8 +818,8 @@ async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submiss
         raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
     if row["pipeline"] in NOT_REQUEUED:
         material, command = MADE_OF[row["pipeline"]]
-        problem = f"job {public_id} was made of {material}, so it cannot be requeued by itself"
-        raise Conflict(problem, hint=f"make it again: {command}")
+        problem = f"job {public_id} was created from {material}, so it cannot be requeued"
+        raise Conflict(problem, hint=f"create it again with {command}")
     return _make_submission(row)
 
 

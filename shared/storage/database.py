@@ -478,7 +478,9 @@ def _decode(cursor: str, scope: str) -> Cursor:
     except (binascii.Error, ValueError):
         found = Cursor(scope, ())
     if found.scope != scope:
-        raise BadRequest("`cursor`: belongs to another list or other filters", hint="repeat the filters of its page")
+        raise BadRequest(
+            "`cursor`: belongs to another list or other filters", hint="send it to the same list, with the same filters"
+        )
     return found
 
 

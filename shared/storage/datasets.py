@@ -183,7 +183,8 @@ async def draw(
     found = await get(database, source)
     if size + (rest is not None) > found.items:
         hint = "draw fewer, or use the whole dataset"
-        raise Invalid(f"`size`: dataset {source!r} has {found.items} items, of which {size} cannot be drawn", hint=hint)
+        left = " and leave a rest" if rest is not None else ""
+        raise Invalid(f"`size`: dataset {source!r} has {found.items} items, too few to draw {size}{left}", hint=hint)
     for each in filter(None, (name, rest)):
         check_name(each)
     if name == rest:

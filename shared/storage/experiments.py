@@ -159,7 +159,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
             found = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all()
     if len(found) > 1:
         ids = ", ".join(str(row.public_id) for row in found)
-        raise Conflict(f"{reference!r} stands for several experiments: {ids}", hint="use one of these ids")
+        raise Conflict(f"{reference!r} matches several experiments: {ids}", hint="use one of these ids")
     if not found:
         raise await make_not_found(connection, "experiment", reference)
     return int(found[0].id)

@@ -80,7 +80,7 @@ async def create_key(
         await connection.execute(LOCK)
         if (await connection.execute(NEWEST, {"name": name})).first() is not None:
             raise Conflict(
-                f"there is already a key {name!r}", hint=f"mathrag key rotate {name}, or choose another name"
+                f"key {name!r} already exists", hint=f"choose another name, or replace it: mathrag key rotate {name}"
             )
         return await _insert(connection, actor, "key create", name, sorted(scopes), lifetime)
 
@@ -107,7 +107,7 @@ async def rotate_key(database: Database, actor: str, name: str, grace: timedelta
         await connection.execute(LOCK)
         old = (await connection.execute(NEWEST, {"name": name})).first()
         if old is None:
-            raise NotFound(f"no valid key {name!r}", hint="mathrag key list")
+            raise NotFound(f"no valid key has the name {name!r}", hint="mathrag key list")
         await connection.execute(RETIRE, {"name": name, "grace": grace})
         return await _insert(connection, actor, "key rotate", name, old.scopes, old.lifetime)
 
@@ -131,7 +131,7 @@ async def revoke_keys(database: Database, actor: str, which: str) -> list[str]:
     async with database.transaction() as connection:
         rows = (await connection.execute(REVOKE, {"which": which})).all()
         if not rows:
-            raise NotFound(f"no valid key {which!r}", hint="mathrag key list")
+            raise NotFound(f"no valid key has the name or prefix {which!r}", hint="mathrag key list")
         for row in rows:
             await record_operation(connection, actor, "key revoke", row.name, prefix=row.prefix)
     return [row.prefix for row in rows]

@@ -338,7 +338,10 @@ async def create(database: Database, wanted: LabelSetDraft, made_by: str) -> tup
         if known is not None:
             same = (known.what, known.size, known.seed) == (wanted.what, wanted.size, wanted.seed)
             if not same or wanted.job not in (known.job, known.job_name):
-                raise Conflict(f"label set {known.name!r} exists with other tasks", hint="choose another name")
+                raise Conflict(
+                    f"label set {known.name!r} already exists, drawn from another job or with other options",
+                    hint="choose another name",
+                )
             return (await _with_labellers(connection, [known]))[0], False
         job_id = await jobs.resolve(connection, wanted.job)
         job = (await connection.execute(JOB, {"job": job_id})).one()

@@ -122,7 +122,10 @@ async def create_prompt(database: Database, actor: str, name: str, content: Prom
         hint = "shorten its texts, or leave examples out"
         raise TooLarge(f"the prompt has {len(encoded)} bytes, more than {MOST_BYTES}", hint=hint)
     if check_name(name) in list_template_ids():
-        raise Conflict(f"the prompt {name!r} is not stored here", hint="choose another name: mathrag prompt list")
+        raise Conflict(
+            f"the name {name!r} belongs to a shipped prompt or a prompt file, which cannot be replaced",
+            hint="choose another name",
+        )
     async with database.transaction() as connection:
         await connection.execute(LOCK, {"name": name})
         newest = await _find(connection, name)

@@ -137,7 +137,10 @@ async def test_all_sentences_of_a_reply_are_drawn_together(api: Api) -> None:
         assert len(drawn) + 3 > size  # another reply would not fit
     await make(api, "support", name="other", size=11, seed=1)
     assert [task["item"] for task in await read_tasks(api, "other")] != [item for item, _ in whole[:11]]
-    assert "the first reply has 2 sentences, more than the size of the set" in (await make(api, "support", 409, name="one", size=1))["detail"]
+    assert (
+        "the first reply has 2 sentences, more than the size of the set"
+        in (await make(api, "support", 409, name="one", size=1))["detail"]
+    )
 
 
 async def test_the_judge_s_label_is_hidden(api: Api) -> None:

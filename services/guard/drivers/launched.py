@@ -247,7 +247,7 @@ async def _run_version(path: Path, version_pattern: Pattern[str]) -> str:
             await process.wait()
     text = output.decode(errors="replace")
     if (found := version_pattern.search(text)) is None:
-        raise DriverError(f"`{path} --version` does not print a version, but {text[:200]!r}")
+        raise DriverError(f"`{path} --version` prints {text[:200]!r}, which contains no version")
     return found[1]
 
 
@@ -486,7 +486,9 @@ class ExternalProgramDriver:
         if problem:
             raise DriverError(problem)
         if version not in await self._read_version():
-            raise DriverError(f"is version {version}, which its `--version` does not print; correct `command`")
+            raise DriverError(
+                f"reports version {version}, but its `--version` prints something else; correct `command`"
+            )
         await server.verify_prompt_limit()
 
     async def _wait_until_ready(self, coming: Coroutine[Any, Any, None], tree: ProcessTree) -> None:
@@ -617,7 +619,7 @@ class ExternalProgramServer:
         if refusal is None or isinstance(refusal, PromptCut):
             raise DriverError("silently truncates prompts that do not fit; correct its arguments in `command`")
         if refusal.kind is not FailureKind.CONTEXT_EXCEEDED:
-            raise DriverError(f"does not report that a prompt is too long, but: {refusal}")
+            raise DriverError(f"reports another error for a prompt that is too long: {refusal}")
         if (failed := await self._try_prompt("1 + 1 =")) is not None:
             raise DriverError(f"is ready but fails to answer a short prompt: {failed}")
 

@@ -213,7 +213,9 @@ class OllamaDriver(Driver):
             except (OllamaFailed, ChatFailed, DriverError) as failed:
                 raise self._make_error(failed) from failed
             except TimeoutError as error:
-                raise self._make_error(f"not loaded within {self._device.load_timeout_s:g} s") from error
+                raise self._make_error(
+                    f"not loaded within {self._device.load_timeout_s:g} s (`device.load_timeout_s`)"
+                ) from error
             stack.pop_all()
             return server
 

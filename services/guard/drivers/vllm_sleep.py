@@ -84,7 +84,7 @@ class VllmSleepDriver(ExternalProgramDriver):
     def _require_room(self) -> None:
         free = psutil.virtual_memory().available >> 20
         if free < self._model.asleep_mib:
-            raise DriverError(f"the host has {free} MiB free, sleeping takes {self._model.asleep_mib} MiB")
+            raise DriverError(f"the host has {free} MiB free, but a sleeping server takes {self._model.asleep_mib} MiB")
 
 
 class AwakeServer:
@@ -144,7 +144,7 @@ async def _switch_sleep(server: ExternalProgramServer, path: str, *, asleep: boo
     """
     await server.post(path)
     if (await server.read_page(["/is_sleeping"])).get("is_sleeping") is not asleep:
-        raise DriverError("sleeps on" if not asleep else "stays awake")
+        raise DriverError("did not wake up" if not asleep else "did not go to sleep")
 
 
 async def _wait_until_idle(server: ExternalProgramServer) -> None:

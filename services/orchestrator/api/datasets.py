@@ -348,7 +348,9 @@ class GenerationBody(BaseModel):
         """
         check_grader(self.grader, "grader")
         if self.grader in NEEDING_MORE:
-            problem = f"`grader`: {self.grader!r} reads more of an item than its question and answer"
+            problem = (
+                f"`grader`: {self.grader!r} needs more than a question and an answer, which is all that is generated"
+            )
             raise Invalid(problem, hint="use contains, text, f1, exact or math")
         if self.candidates is not None and self.candidates < self.size:
             problem = f"`candidates`: {self.candidates} are too few for `size` {self.size}"

@@ -191,7 +191,7 @@ async def check_device(deps: Deps, device: str) -> str:
     known = await _get_device_names(deps)
     if device not in known:
         hint = make_hint(device, known, "mathrag gpu")
-        raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint=hint)
+        raise NotFound(f"no device {device!r}; the devices are {', '.join(sorted(known))}", hint=hint)
     return device
 
 

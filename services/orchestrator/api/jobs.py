@@ -91,7 +91,7 @@ class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
         params = parse_params(self.params, holding.params)
         check_read(self.params, [(self.pipeline, params)])
         if not (params.rrf_weight or params.quality_weight):
-            problem = "`params.rrf_weight`: is 0 like `quality_weight`, so they define no order"
+            problem = "`params.rrf_weight`: is 0, and so is `quality_weight`, so nothing would order the documents"
             raise Invalid(problem, hint="set at least one of them above 0")
         given = frozenset(list_known_paths(self.params))
         return Submission(params=params, given=given, configuration=holding.version, **fields)
@@ -121,8 +121,8 @@ class MeasureBody(BaseModel):
             Invalid: a field cannot be used; the message names it.
         """
         if others := sorted(self.params.keys() - {"metrics"}):
-            problem = f"`params.{others[0]}`: cannot be set: the answers exist already"
-            raise Invalid(problem, hint="set `params.metrics` alone")
+            problem = f"`params.{others[0]}`: cannot be changed, because the answers exist already"
+            raise Invalid(problem, hint="set only parameters of `params.metrics`")
         return MeasureRequest(
             metrics=parse_params(self.params, holding.params).metrics,
             given=frozenset(list_known_paths(self.params)),
@@ -692,7 +692,8 @@ def _parse_models(pairs: Sequence[str]) -> dict[str, str]:
     found = {role: name for role, _, name in (pair.partition("=") for pair in pairs)}
     if not all(found.values()):
         raise Invalid(
-            f"`model`: {pairs[0]!r} is not of the form ROLE=NAME", hint="write ROLE=NAME, such as judge=world-judge"
+            f"`model`: {next(pair for pair in pairs if not pair.partition('=')[2])!r} is not of the form ROLE=NAME",
+            hint="write ROLE=NAME, such as judge=world-judge",
         )
     return found
 

@@ -118,7 +118,7 @@ class PlanRequest(BaseModel):
         if self.job is None and not self.models:
             raise ValueError("neither `job` nor `models` is given; give one of them")
         if self.job is not None and bool(self.job.dataset) == (self.questions is not None):
-            raise ValueError("give either `job.dataset` or `questions`, not both")
+            raise ValueError("exactly one of `job.dataset` and `questions` must be given")
         return self
 
 

@@ -359,7 +359,7 @@ NOUNS = {
 """What a `name` in a path or query stands for, by the part of the path after the version."""
 PARAMETERS = {
     "cursor": "The `next_cursor` of the previous page; without it, the first page.",
-    "device": "Id of the device, such as `gpu:0`.",
+    "device": "Id of the device, such as `cpu:0`, or the UUID of a GPU.",
     "document": "Hash of the document.",
     "experiment": "Id of the experiment, its name, or the first characters of its id.",
     "index": "Index of the item in the dataset, from 0.",

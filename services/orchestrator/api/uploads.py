@@ -160,7 +160,7 @@ class Upload:
             # A plug-in's reader has its own format.
             given = {"format": self._chosen_format is not Format.AUTO, "delimiter": self._delimiter is not None}
             if ignored := [name for name, is_given in given.items() if is_given]:
-                message = f"`{ignored[0]}`: `reader` reads the body, so it would be ignored"
+                message = f"`{ignored[0]}`: would be ignored, because the plug-in in `reader` reads the body"
                 raise Invalid(message, hint="leave one of the two out")
             try:
                 await to_thread.run_sync(find_usable, Kind.READER, self._plugin_reader)
@@ -232,7 +232,9 @@ async def spool(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
                     raise _make_too_large(limits)
                 await to_thread.run_sync(file.write, chunk)
         except ClientDisconnect as error:
-            raise BadRequest("the upload broke off before its end", hint="send it again") from error
+            raise BadRequest(
+                "the connection closed before the whole upload had arrived", hint="send it again"
+            ) from error
         file.seek(0)
         yield file
 

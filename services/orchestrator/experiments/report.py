@@ -379,7 +379,10 @@ def choose(known: Axes, x: str | None, y: str | None) -> ChosenAxes:
     """
     for field, name in (("x", x), ("y", y)):
         if name is not None and name not in known and (field, name) != ("y", NO_AXIS):
-            raise Invalid(f"`{field}`: {name!r} does not vary here", hint=f"use one of: {', '.join(known) or 'none'}")
+            raise Invalid(
+                f"`{field}`: {name!r} has the same value in all cells, or does not exist",
+                hint=f"use one of: {', '.join(known) or 'none'}",
+            )
     if x is not None and x == y:
         raise Invalid("`y`: must differ from `x`", hint=f"choose another `y`, or y={NO_AXIS} for one axis")
     ordered = sorted(known, key=lambda name: name in (DATASET, VARIANT))

@@ -81,7 +81,9 @@ def check_dimensions(wanted: int | None, actual: int) -> None:
         Invalid: they have another one; vectors are never shortened.
     """
     if wanted not in (None, actual):
-        raise Invalid(f"`dimensions`: the model's vectors have {actual} and cannot be shortened", hint="leave it out")
+        raise Invalid(
+            f"`dimensions`: the model's vectors have {actual} dimensions and cannot be shortened", hint="leave it out"
+        )
 
 
 declare_scope(create, Scope.READ)

@@ -94,7 +94,7 @@ async def receive_upload(request: Request, most: int) -> AsyncIterator[ReceivedF
             async with counted.form(max_files=1, max_fields=10) as form:
                 yield _check_form(form, most)
     except ClientDisconnect as error:
-        raise BadRequest("the upload broke off before its end", hint="send it again") from error
+        raise BadRequest("the connection closed before the whole upload had arrived", hint="send it again") from error
 
 
 class _Counting:

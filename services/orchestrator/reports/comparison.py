@@ -269,7 +269,7 @@ def check_scores(measured: Measure, facts: Iterable[Any]) -> None:
             hint="use `accuracy`, which counts ratings of at least `grading.rating`",
         )
     if len(kinds) > 1:
-        kind_list = "; ".join(f"of job {name!r} it is {kind}" for kind, name in kinds.items())
+        kind_list = "; ".join(f"in job {name!r} it is {kind}" for kind, name in kinds.items())
         raise Conflict(f"`score` has different meanings: {kind_list}", hint="give all jobs the same `grading.grader`")
 
 
