@@ -1,8 +1,7 @@
 """Measure how plainly the project is written, and fail if a figure is above its limit in `words.json`.
 
 `.ci/words.py --lower` sets each limit to today's figure where that is lower; a limit is never raised by a program.
-The first limit of every figure was that of seven well-written projects, or twice that, rounded. A figure shows where
-to look: a sentence must become simple, not merely pass.
+A figure shows where to look: a sentence must become simple, not merely pass.
 """
 
 import ast
