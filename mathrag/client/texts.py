@@ -81,7 +81,7 @@ def require_only_corpus(corpora: Page[Json]) -> str:
         raise Failed(
             "invalid",
             f"`corpus` is missing, and there are several: {', '.join(there)}",
-            hint="name one with --corpus NAME; for MCP tools, start mathrag mcp --corpus NAME",
+            hint="use --corpus NAME, or `corpus` in an MCP call; mathrag mcp --corpus NAME sets a default",
         )
     raise Failed("not_found", "no corpus is stored", hint="create one: mathrag corpus create NAME --from PATH")
 

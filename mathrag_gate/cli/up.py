@@ -40,7 +40,9 @@ FIX = "  fix: "
 
 Port = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help="Port of the API; 0 picks a free one (default: the configured port)."),
+    typer.Option(
+        min=0, max=65535, help="Port of the API; 0 picks a free one (default: `port` in the settings, or 8080)."
+    ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the background; return when everything is ready.")]
 Scale = Annotated[

@@ -176,7 +176,7 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
     texts = {file.name: text for file, text in generator["list_files"]()}
     assert "\n  naps: 7 # Naps of a worker (docs/how-to/scaling.md).\n" in texts["mathrag.example.yaml"]
     assert (
-        "| `workers.naps` | 7 | Naps of a worker ([Scale, back up, upgrade, size](../how-to/scaling.md)). |"
+        "| `workers.naps` | 7 | Naps of a worker ([Scaling, backups and upgrades](../how-to/scaling.md)). |"
         in texts["settings.md"]
     )
     assert '"naps": {' in texts["config-schema.json"]

@@ -193,7 +193,7 @@ def test_the_worked_table_is_the_planners() -> None:
 def test_the_figures_of_the_text_are_the_codes() -> None:
     speeds = Hardware()
     for said in (
-        f"the maximum learned plus {LEARNED_MARGIN:.0%}".replace("%", " %"),
+        f"the largest recorded value plus {LEARNED_MARGIN:.0%}".replace("%", " %"),
         f"the estimate plus {ASSUMED_MARGIN:.0%}".replace("%", " %"),
         f"a quarter (and {FAR_MIB:.0f} MiB)",
         f"| `disk_mib_s` | {speeds.disk_mib_s:.0f} |",

@@ -193,7 +193,14 @@ async def test_what_cannot_be_used_is_named(
 
 
 @pytest.mark.parametrize(
-    ("corpora", "words"), [([{"name": "a"}, {"name": "b"}], "name one of a, b"), ([], "mathrag corpus create")]
+    ("corpora", "words"),
+    [
+        (
+            [{"name": "a"}, {"name": "b"}],
+            "there are several: a, b\nfix: use --corpus NAME, or `corpus` in an MCP call",
+        ),
+        ([], "mathrag corpus create"),
+    ],
 )
 async def test_where_there_is_not_one_corpus_it_is_asked_for(server: Served, corpora: Any, words: str) -> None:
     server(answering(data=corpora, next_cursor=None))

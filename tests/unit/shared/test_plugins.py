@@ -38,7 +38,10 @@ SAID = {
         State.REFUSED,
         'TypeError: no pipeline found: decorate the generator function with `@pipeline("bare")`',
     ),
-    "other": (State.REFUSED, "TypeError: its decorator says `@pipeline('another-name')`, its entry point 'other'"),
+    "other": (
+        State.REFUSED,
+        "TypeError: its decorator says `@pipeline('another-name')`, but its entry point is 'other'",
+    ),
     "nonsense": (State.REFUSED, "a dry run of it fails: TypeError: "),
     "endless": (State.REFUSED, "a dry run of it fails: shared.runtime.advance.TooManyCalls: "),
     "absent": (State.FAILED, "AttributeError: module 'plugin_absent' has no attribute 'nowhere'"),
@@ -90,7 +93,10 @@ def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
 VALUE = "return {'%s': MetricScore(value=1.0)}"
 BAD_METRICS = {
     "bare": ("run = print", "TypeError: it is not a metric: make it a `shared.rag.answer_metrics.Metric`"),
-    "other": (measuring("another", VALUE % "another"), "TypeError: it is called 'another', its entry point 'other'"),
+    "other": (
+        measuring("another", VALUE % "another"),
+        "TypeError: its `name` is 'another', but its entry point is 'other'",
+    ),
     "silent": (measuring("silent", "pass"), "a dry run of it fails: TypeError: metric 'silent' has to return"),
     "declined": (measuring("declined", VALUE % "declined"), "another metric already gives the score 'declined'"),
     "too-much": (
@@ -172,7 +178,7 @@ def prompt(name: str, text: str = "Q: {{question}}") -> str:
 
 BAD_PROMPTS = {
     "unknown": (prompt("unknown", "{{question}} {{answr}}"), "its text uses ['answr', 'context', 'question']"),
-    "other": (prompt("another"), "says `id = 'another'`: use the name of the file"),
+    "other": (prompt("another"), "says `id = 'another'`: the id must be the file's name, 'other'"),
     "binary": (b"\xff\xfe\x00", "is not UTF-8: save it as UTF-8"),
     "huge": (b"#" * (LONGEST + 1), "has more than 65536 bytes: shorten it"),
     "broken": ("id = ", "is not a template: "),

@@ -50,7 +50,7 @@ def test_reuse_on_the_command_line_goes_before_that_of_the_file(server: Server, 
 
 
 @pytest.mark.parametrize(("content", "said", "code"), [
-    (None, "does not exist", Exit.NOT_FOUND), ("a: [", "line 1, column 5", Exit.INVALID),
+    (None, "cannot be read: No such file or directory", Exit.NOT_FOUND), ("a: [", "line 1, column 5", Exit.INVALID),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_read_is_not_sent(
     server: Server, tmp_path: Path, content: str | None, said: str, code: Exit

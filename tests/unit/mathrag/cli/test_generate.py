@@ -60,7 +60,7 @@ def test_a_job_that_does_not_complete_is_not_started_again(server: Server) -> No
     requests = server(service("cancelled", [WRITING]))
     ended = mathrag(*GENERATE)
     assert ended.exit_code != 0
-    assert "is cancelled" in ended.stderr
+    assert "did not complete (cancelled)" in ended.stderr
     assert "run the same command again: it keeps the questions that are done" in ended.stderr
     assert sum(request.method == "POST" for request in requests) == 1
 

@@ -142,8 +142,8 @@ def test_models_are_asked_for_by_preset(server: Server) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give exactly one of"),
-        (("first", "--models", "judge=x"), "give exactly one of"),
+        ((), "a plan is made for exactly one of JOB"),
+        (("first", "--models", "judge=x"), "a plan is made for exactly one of JOB"),
         (("--dataset", "d"), "both --dataset and --pipeline"),
         (("--models", "qwen"), "KEY=VALUE"),
     ],

@@ -13,6 +13,13 @@ from tests.unit.commands import mathrag
 
 COMMON = ("--json", "--force", "--yes", "--wait", "--set", "--model", "--print-curl", "--idempotency-key")
 """Options that mean the same in every command."""
+DIFFERENT = {
+    *(("mathrag model connect", option) for option in COMMON),
+    *(("mathrag purge", option) for option in COMMON),
+    ("mathrag job measure", "--set"),
+    ("mathrag rules mine", "--wait"),
+}
+"""Options of one command that differ: it takes other parameters, or waits for something other than a job."""
 
 
 def list_commands(command: Any, path: tuple[str, ...] = ("mathrag",)) -> Iterator[tuple[str, Any, Any]]:
@@ -54,10 +61,16 @@ def test_every_value_has_a_word_in_capitals_or_its_choices_and_flags_have_none(
 def test_an_option_of_many_commands_has_one_text(parameters: list[tuple[str, Any, str]]) -> None:
     texts = defaultdict(set)
     for path, parameter, _ in parameters:
-        if parameter.opts[0] in COMMON and path not in ("mathrag model connect", "mathrag purge"):
+        if parameter.opts[0] in COMMON and (path, parameter.opts[0]) not in DIFFERENT:
             texts[parameter.opts[0]].add(parameter.help)
     assert {option: found for option, found in texts.items() if len(found) != 1} == {}
     assert set(texts) == set(COMMON)
+
+
+def test_an_option_that_differs_in_one_command_says_how(parameters: list[tuple[str, Any, str]]) -> None:
+    texts = {(path, parameter.opts[0]): parameter.help for path, parameter, _ in parameters}
+    assert "of the group `metrics`" in texts["mathrag job measure", "--set"]
+    assert "until mining has ended" in texts["mathrag rules mine", "--wait"]
 
 
 def test_commands_are_listed_under_headings() -> None:

@@ -93,7 +93,10 @@ def test_nothing_measured_is_not_enough(server: Server) -> None:
 def test_a_job_that_failed_fails_the_check_with_its_reason(server: Server) -> None:
     server(serving(found={**job("failed"), "reason": "Traceback\nno memory"}))
     ended = mathrag("job", "check", "first", "--min", "accuracy=0")
-    assert (ended.exit_code, ended.stdout) == (Exit.FINDING, "check failed: job first is failed: no memory\n")
+    assert (ended.exit_code, ended.stdout) == (
+        Exit.FINDING,
+        "check failed: job first did not complete (failed): no memory\n",
+    )
 
 
 def test_a_job_that_runs_is_refused_or_waited_for(server: Server) -> None:

@@ -177,7 +177,7 @@ def test_a_command_never_goes_to_another_stack_than_that_of_the_named_folder(
     requests = server(says(job("cancelled")))
     ended = mathrag("job", "cancel", "first")
     assert (ended.exit_code, requests) == (output.Exit.UNREACHABLE, [])
-    assert f"no stack runs on {tmp_path}" in ended.stderr
+    assert f"no stack is running in {tmp_path}" in ended.stderr
     assert f"mathrag up --detach --data-dir {tmp_path}" in ended.stderr
 
 
@@ -265,7 +265,8 @@ def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
 
 
 def test_help_shows_defaults_that_settings_decide() -> None:
-    assert "default: 8080" in " ".join(mathrag("up", "--help").output.split())
+    words = mathrag("up", "--help").output.replace("│", " ").split()
+    assert "(default: `port` in the settings, or 8080)" in " ".join(words)
 
 
 # How commands end: every kind of error has an exit code, and the documentation has the table.

@@ -343,7 +343,7 @@ def test_what_is_no_date_is_refused(deleted: list[str]) -> None:
 def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(Failed, match="owner"):
         purge.owner_url(Settings(database_url="postgresql+asyncpg://app@nowhere/x"), None)
-    with pytest.raises(Failed, match="no PostgreSQL server runs"):
+    with pytest.raises(Failed, match="no PostgreSQL server is running in"):
         purge.owner_url(Settings(data_dir=tmp_path), None)
 
 

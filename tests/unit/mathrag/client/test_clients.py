@@ -56,7 +56,7 @@ def test_neither_falls_back_to_another_stack_than_that_of_the_named_folder(
 ) -> None:
     monkeypatch.delenv("MATHRAG_URL", raising=False)
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
-    with pytest.raises(Unreachable, match="no stack runs on"):
+    with pytest.raises(Unreachable, match="no stack is running in"):
         kind()
     assert kind(ADDRESS).url == ADDRESS
 

@@ -295,7 +295,7 @@ def test_an_exception_passes_between_processes(kind: type[Failed]) -> None:
 @pytest.mark.parametrize("key", ["two words", "schl\u00fcssel", "line\nbreak", "nul\0"])
 async def test_a_key_that_is_none_is_not_sent(key: str) -> None:
     for kind in (Client, AsyncClient):
-        with pytest.raises(Failed, match="blanks or invalid characters") as raised:
+        with pytest.raises(Failed, match="spaces or invalid characters") as raised:
             kind(ADDRESS, key=key)
         assert key not in str(raised.value)
 

@@ -89,7 +89,7 @@ async def test_a_job_that_did_not_complete_is_an_exception(server: Server, slept
     server(says({**VIEW, "state": state, "ended_at": ENDED_AT, "reason": "Traceback\nno model fits"}))
     for failed in await waited():
         assert isinstance(failed, JobFailed)
-        assert f"first is {state}: no model fits" in str(failed)
+        assert f"job first did not complete ({state}): no model fits" in str(failed)
     assert [job.state for job in await waited(check=False)] == [state, state]
 
 

@@ -488,7 +488,7 @@ def test_a_job_that_did_not_complete_has_no_table(runs: Path, imports: ImportSer
     imports.state = "cancelled"
     ended = published(runs)
     assert (ended.exit_code, ended.stdout) == (Exit.UNREACHABLE, "")
-    assert "job published-dense is cancelled: cut" in ended.stderr
+    assert "job published-dense did not complete (cancelled): cut" in ended.stderr
 
 
 @pytest.mark.parametrize(

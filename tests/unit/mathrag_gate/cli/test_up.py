@@ -333,7 +333,7 @@ def test_second_up_is_refused(tmp_path: Path) -> None:
     with control.hold(tmp_path):
         code, said = run("up", "--data-dir", str(tmp_path), "--port", "0")
     assert code == 5
-    assert "already runs" in said
+    assert f"a stack is already running in `{tmp_path}`" in said
     assert f"mathrag down --data-dir {tmp_path}" in said
 
 
@@ -388,7 +388,7 @@ def test_a_wrong_number_of_workers_is_a_wrong_command_line(tmp_path: Path, words
 
 def test_where_no_stack_runs_the_command_that_starts_one_is_named(tmp_path: Path) -> None:
     code, said = run("scale", "judge=3", "generator=2", "--data-dir", str(tmp_path))
-    assert (code, f"no stack runs on `{tmp_path}`" in said) == (Exit.UNREACHABLE, True)
+    assert (code, f"no stack is running in `{tmp_path}`" in said) == (Exit.UNREACHABLE, True)
     assert f"mathrag up --detach --data-dir {tmp_path} --scale judge=3 --scale generator=2" in said
     assert not list(tmp_path.glob("scale-*"))
 
@@ -398,7 +398,7 @@ def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: addre
     address.write_state(tmp_path, address.State(pid=os.getpid(), url="", phase=phase, children=(), wanted={}))
     with control.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
-    assert (code, f"the stack on `{tmp_path}` is {phase}" in said) == (Exit.UNREACHABLE, True)
+    assert (code, f"the stack in `{tmp_path}` is {phase}" in said) == (Exit.UNREACHABLE, True)
     assert f"mathrag status --data-dir {tmp_path}" in said
 
 

@@ -70,7 +70,7 @@ def test_a_folder_that_holds_data_is_refused_and_left_alone(tmp_path: Path) -> N
 def test_a_folder_on_which_a_stack_runs_is_refused(tmp_path: Path) -> None:
     with control.hold(tmp_path / "data"):
         code, said = refused_restore(write_archive(tmp_path), tmp_path / "data")
-    assert (code, "a stack runs on" in said) == (Exit.CONFLICT, True)
+    assert (code, "a stack is running in" in said) == (Exit.CONFLICT, True)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_backup_does_not_replace_a_file_unless_it_is_told_to(tmp_path: Path) -
     code, said = refused("backup", str(file), "--data-dir", str(tmp_path))
     assert (code, "add --force to replace it" in said) == (Exit.CONFLICT, True)
     code, said = refused("backup", str(file), "--data-dir", str(tmp_path), "--force")
-    assert (code, "no PostgreSQL server runs on" in said) == (Exit.UNREACHABLE, True)
+    assert (code, "no PostgreSQL server is running in" in said) == (Exit.UNREACHABLE, True)
     assert file.read_text() == "precious"
 
 

@@ -85,7 +85,7 @@ async def test_a_child_that_works_is_waited_for_as_long_as_it_takes(tmp_path: Pa
 @pytest.mark.parametrize("code", [IDLE, WITH_IDLE_CHILD])
 async def test_a_child_that_does_nothing_is_given_up(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
-        with pytest.raises(Unavailable, match="`deaf` is not ready, and was idle for 60 s"):
+        with pytest.raises(Unavailable, match="`deaf` is not ready, and has done nothing for 60 s"):
             await process.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
         assert child.poll() is None
 
@@ -94,7 +94,7 @@ async def test_a_stopped_child_does_nothing_whatever_its_children_do(tmp_path: P
     with running(WITH_BUSY_CHILD, tmp_path) as child:
         await until(lambda: bool(psutil.Process(child.pid).children()))
         child.send_signal(signal.SIGSTOP)
-        with pytest.raises(Unavailable, match="was idle"):
+        with pytest.raises(Unavailable, match="has done nothing for"):
             await process.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
 
 

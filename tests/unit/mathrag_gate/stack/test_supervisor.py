@@ -242,7 +242,7 @@ async def test_two_supervisors_refuse_each_other(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     async with supervised([child("one")], tmp_path):
         assert control.find_holder(tmp_path) == os.getpid()
-        with pytest.raises(Conflict, match="already runs"):
+        with pytest.raises(Conflict, match="a stack is already running in"):
             await Ran([], tmp_path).supervisor.run()
         async with supervised([child("one")], tmp_path / "other") as other:
             assert other.running.is_set()

@@ -524,7 +524,7 @@ def test_a_device_that_is_not_configured_is_refused_with_those_that_are(
     with pytest.raises(SystemExit) as ended:
         program.main()
     assert ended.value.code == 2
-    assert "no device 'cpu:9'; there are cpu:0, cpu:1" in capsys.readouterr().err
+    assert "no device 'cpu:9'; the devices are cpu:0, cpu:1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("device", "seen"), [("GPU-0f", "GPU-0f"), ("MIG-0f", "MIG-0f"), ("cpu:0", "0,1")])

@@ -162,8 +162,8 @@ GPU = Device(id="GPU-1", budget_mib=12000)
 @pytest.mark.parametrize(
     ("nvml", "gpu", "words"),
     [
-        (Nvml(8000), GPU, "12000 MiB of budget and a reserve of 256 exceed the 8000 MiB of GPU-1"),
-        (Nvml(12100), GPU, "exceed the 12100 MiB of GPU-1 by 156"),
+        (Nvml(8000), GPU, r"12000 plus `reserve_mib` 256 is 4256 MiB more than GPU-1 has \(8000 MiB\)"),
+        (Nvml(12100), GPU, r"is 156 MiB more than GPU-1 has \(12100 MiB\)"),
         (Nvml(), GPU.model_copy(update={"id": "GPU-2"}), "NVML: Not Found"),
         (Nvml(error="no driver"), GPU, "NVML: no driver"),
         (None, GPU, "not installed"),
@@ -191,7 +191,7 @@ async def test_memory_that_is_declared_needs_no_driver(monkeypatch: pytest.Monke
 async def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert str(tmp_path) in await probes_module.check_disk(held(data_dir=tmp_path / "not" / "yet"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
-    with pytest.raises(NotReady, match=r"0\.0 GiB free"):
+    with pytest.raises(NotReady, match=r"only 0\.0 GiB are free at .*; 1 GiB are needed"):
         await probes_module.check_disk(held(data_dir=tmp_path))
 
 

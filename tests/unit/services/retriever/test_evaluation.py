@@ -99,7 +99,7 @@ class TestCollection:
         made = beir.write(tmp_path / "c", test={"area": {"circle": 0}})
         with pytest.raises(Invalid, match="no judgements for the split 'dev'"):
             Collection(made).queries("dev")
-        with pytest.raises(Invalid, match="relevant document for none of the queries"):
+        with pytest.raises(Invalid, match=r"names no relevant document for any query in queries\.jsonl"):
             Collection(made).queries("test")
         (made / "qrels" / "test.tsv").write_text("area circle 1\n")
         with pytest.raises(InvalidLine, match=r"qrels/test.tsv, line 1: has 1 column,"):
@@ -266,7 +266,7 @@ class TestEvaluating:
         assert evaluated(folder)["MAP"] == again["MAP"]
 
     def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:
-        with pytest.raises(Invalid, match="nDCG@20 needs more than 10") as refused:
+        with pytest.raises(Invalid, match="nDCG@20 needs 20 documents, but the ranked lists have 10") as refused:
             evaluated(folder, k=10, metrics=("nDCG@20",))
         assert refused.value.hint == "set --k 20"
 
@@ -422,7 +422,7 @@ class TestTuning:
         found = tuned(folder, mode="hybrid", over="rrf_k")
         assert found["chosen"] in CONSTANTS
         assert str(found["set"]).endswith(f"--set rrf_k={found['chosen']}")
-        with pytest.raises(Invalid, match="no constant of reciprocal ranks"):
+        with pytest.raises(Invalid, match="mode `weighted` has no `rrf_k` to tune"):
             tuned(folder, over="rrf_k")
 
     def test_one_list_has_no_weight(self, folder: Path) -> None:
@@ -430,5 +430,5 @@ class TestTuning:
             tuned(folder, mode="dense")
 
     def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:
-        with pytest.raises(Invalid, match="needs more than 100"):
+        with pytest.raises(Invalid, match="needs 200 documents, but the ranked lists have 100"):
             tuned(folder, metric="nDCG@200")

@@ -492,7 +492,10 @@ def test_defect_of_a_dataset_line_names_field_and_fix() -> None:
         ({"question": "q", "gold_documents": [None]}, "`gold_documents` is null"),
         ({"question": "q", "gold_documents": [["a", {}]]}, "`gold_documents` is an object"),
         ({"question": "q", "gold_documents": True}, "`gold_documents` is a boolean"),
-        ({"question": "q", "gold_documents": {"a": "1"}}, "`gold_documents` must be a list of ids or an object"),
+        (
+            {"question": "q", "gold_documents": {"a": "1"}},
+            "`gold_documents` must be a list of ids, or an object of ids and whole numbers",
+        ),
         ({"question": "q", "gold_documents": {"a": True}}, "`gold_documents` must be"),
         ({"question": "q", "nuggets": ["a", " "]}, "`nuggets` is empty; write a value or remove the field"),
         ({"question": "q", "nuggets": ["a", None]}, "`nuggets` is null; write it as a string"),
@@ -682,7 +685,10 @@ def test_a_line_without_a_relation_is_hashed_as_ever() -> None:
         ({"query": {"entity": "a"}}, "`query`: Object missing required field `relation`"),
         ({"query": {"relation": "met", "side": "both"}}, "`query`: Invalid enum value"),
         ({"query": {"relation": ""}}, "`query.relation` is empty"),
-        ({"query": {"relation": "met"}, "relation": "saw"}, "`relation` is 'saw', and `query.relation` 'met'"),
+        (
+            {"query": {"relation": "met"}, "relation": "saw"},
+            "`relation` is 'saw', but `query.relation` is 'met'; keep one",
+        ),
     ],
 )
 def test_a_relation_that_cannot_be_used_is_refused(fields: dict[str, Any], said: str) -> None:

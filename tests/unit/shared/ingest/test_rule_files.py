@@ -75,7 +75,7 @@ def test_a_file_that_was_cut_off_between_lines_is_refused() -> None:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (FILE[:-9], "FILE, line 2: is not a rule (Input data was truncated)"),
+        (FILE[:-9], "FILE, line 2: is not a valid rule (Input data was truncated); export the bank again"),
         (edited(body=[["q", 3, 2]]), "line 2: variable 3 is out of order; number the head's variables"),
         (edited(body=[["q", -1, 1]]), "variable -1 is out of order"),
         (edited(head=["r", 0, 2]), "the head has a variable other than 0 and 1"),
@@ -83,8 +83,8 @@ def test_a_file_that_was_cut_off_between_lines_is_refused() -> None:
         (edited(confidence=1.5), "a confidence or the head coverage is not from 0 to 1"),
         (edited(support=-1), "a count is not from 0 to"),
         (edited(support=10**19), "a count is not from 0 to"),
-        (rule_files.format_line(HEADER) + b'{"other":' + b"[" * 9999, "is not a rule (maximum recursion depth"),
-        (edited(support="3"), "is not a rule (Expected `int`, got `str` - at `$.support`)"),
+        (rule_files.format_line(HEADER) + b'{"other":' + b"[" * 9999, "is not a valid rule (maximum recursion depth"),
+        (edited(support="3"), "is not a valid rule (Expected `int`, got `str` - at `$.support`)"),
         (b'{"format":"mathrag-rules","version":2}\n', "line 1: is not the header of a bank that this release can read"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_rule_that_comes_twice_is_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"a\tr\tb\n", "FILE: has no rules in AMIE's columns, and is not an exported bank"),
+        (b"a\tr\tb\n", "FILE has no rules in AMIE's columns, and is not an exported bank"),
         (b"", "has no rules in AMIE's columns"),
         (b"Loading files...\n", "has no rules in AMIE's columns"),
         (b"4\t2\t0.5\tr(X,Y) <= r(Y,X)\n", "has no rules in AMIE's columns"),
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_refused(raw: bytes, said: str) -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (RuleFileLimits(rules=1), "FILE: has more than 1 rules"),
+        (RuleFileLimits(rules=1), "FILE has more than 1 rules"),
         (RuleFileLimits(unpacked_bytes=60), "FILE unpacks to more than 60 bytes"),
     ],
 )
@@ -255,9 +255,12 @@ def test_an_arrow_in_a_name_parts_nothing() -> None:
         (LINE.replace("0.625", "NaN"), "`PCA Confidence` is 'NaN', not a number"),
         (LINE[: LINE.index("\t8")], "has 6 of 8 columns (Rule, Head Coverage"),
         (f"{AMIE_HEADER.replace('Head Coverage', 'hc')}\n{LINE}", "line 1: the header has no column `Head Coverage`"),
-        (LINE.replace("?b\t", "b  c\t"), "'?a  lives in  b  c' is not atoms of three names"),
-        ("r(?b,?a)  => r(?a,?b)\t.5\t.5\t.5\t1\t2\t2\t?a", "AMIE prints them so without `-datalog`"),
-        (LINE.replace("=> ", "=> ?a  knows  ?b  "), "is not a head of one atom"),
+        (LINE.replace("?b\t", "b  c\t"), "'?a  lives in  b  c' is not a list of atoms with three names each"),
+        ("r(?b,?a)  => r(?a,?b)\t.5\t.5\t.5\t1\t2\t2\t?a", "separated by two spaces (as AMIE without `-datalog`)"),
+        (
+            LINE.replace("=> ", "=> ?a  knows  ?b  "),
+            "the rule's head '?a  knows  ?b  ?a  lives in  ?b' must be exactly one atom",
+        ),
         (LINE[:-1] + "g", "`Functional variable` is '?g', not a variable of the head"),
         (f"{LINE}\nsegmentation fault", "line 2: 'segmentation fault' has no `=>` between body and head"),
         ("?a  r  ?b  " * 17 + LINE, "has 19 atoms in its body, but at most 16 are read"),

@@ -117,7 +117,10 @@ def test_vllm_gets_its_model_before_any_argument(fields: dict[str, Any]) -> None
     [
         (("vllm",), "must begin with the program, followed by `serve`"),
         (("vllm", "--dtype", "half"), "must begin with the program, followed by `serve`"),
-        (("vllm", "serve", "Qwen/Q", "--dtype", "half"), "must not contain the model 'Qwen/Q': the guard sets it"),
+        (
+            ("vllm", "serve", "Qwen/Q", "--dtype", "half"),
+            "must not contain the model 'Qwen/Q': the guard adds it after `serve`",
+        ),
     ],
 )
 def test_a_vllm_command_has_room_for_the_model_behind_serve(command: tuple[str, ...], problem: str) -> None:

@@ -57,7 +57,9 @@ def test_weights_that_were_fitted_to_another_embedder_are_refused(embedder: Stat
 def test_weights_that_cannot_be_read_are_unavailable(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "weights.json").write_bytes(content)
-    with pytest.raises(Unavailable, match=r"no weights of the difficulty classifier in '.*weights\.json'"):
+    with pytest.raises(
+        Unavailable, match=r"weights of the difficulty classifier cannot be read from '.*weights\.json': "
+    ):
         read_regression(tmp_path / "weights.json")
 
 

@@ -117,17 +117,27 @@ HOSTILE = {
     "the file is truncated": b"GG",
     "GGUF version 1": header(QWEN, version=1),
     "GGUF version 50331648": b"GGUF" + struct.pack(">IQQ", 3, 0, 1),
-    "keys, more than": b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60),
-    "bytes of a key, more than": b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 60),
-    "bytes of text, more than": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IQ", 8, 1 << 60),
-    "elements, more than": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 8, 1 << 60),
+    "keys; at most 4096 are allowed": b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60),
+    "bytes of a key; at most 65535 are allowed": b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 60),
+    "bytes of text; at most 16777216 are allowed": b"GGUF"
+    + struct.pack("<IQQ", 3, 0, 1)
+    + text("k")
+    + struct.pack("<IQ", 8, 1 << 60),
+    "elements; at most 4194304 are allowed": b"GGUF"
+    + struct.pack("<IQQ", 3, 0, 1)
+    + text("k")
+    + struct.pack("<IIQ", 9, 8, 1 << 60),
     "the unsupported type 9": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 9, 1),
     "unknown type 77": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<I", 77),
     "`general.architecture` is missing": header({}),
-    "`qwen2.attention.head_count` is missing": header({"general.architecture": "qwen2"}),
-    "`qwen2.block_count` is 0": header({**QWEN, "qwen2.block_count": 0, "qwen2.vocab_size": 9}),
-    "`qwen2.block_count` is 'many'": header({**QWEN, "qwen2.block_count": "many", "qwen2.vocab_size": 9}),
-    "`qwen2.vocab_size` is missing": header(QWEN),
+    "`qwen2.attention.head_count` must be a whole number, but is missing": header({"general.architecture": "qwen2"}),
+    "`qwen2.block_count` must be a whole number, but is 0": header(
+        {**QWEN, "qwen2.block_count": 0, "qwen2.vocab_size": 9}
+    ),
+    "`qwen2.block_count` must be a whole number, but is 'many'": header(
+        {**QWEN, "qwen2.block_count": "many", "qwen2.vocab_size": 9}
+    ),
+    "`qwen2.vocab_size` must be a whole number, but is missing": header(QWEN),
 }
 
 
@@ -234,7 +244,7 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path) -> None:
         (b"[]", b"", "is not a JSON object"),
         (b"\xff", b"", "is not a JSON object"),
         (b"[" * 100_000, b"", "is not a JSON object"),
-        (b"{}", b"", "`num_attention_heads` is missing"),
+        (b"{}", b"", "`num_attention_heads` must be a whole number, but is missing"),
         (json.dumps({**CONFIG, "num_hidden_layers": -1}).encode(), b"\2" + bytes(7) + b"{}", "`num_hidden_layers`"),
         (json.dumps({**CONFIG, "vocab_size": True}).encode(), b"\2" + bytes(7) + b"{}", "`vocab_size`"),
         (json.dumps(CONFIG).encode(), b"", "the header claims 0 bytes"),
@@ -270,12 +280,12 @@ def test_ollama_shows_the_same_keys() -> None:
     [
         ({}, "`general.architecture` is missing"),
         ({"model_info": []}, "`general.architecture` is missing"),
-        ({"model_info": QWEN}, "`qwen2.vocab_size` is missing"),
+        ({"model_info": QWEN}, "`qwen2.vocab_size` must be a whole number, but is missing"),
         (
             {"model_info": QWEN, "tensors": [{"name": "token_embd.weight", "shape": []}]},
-            "`qwen2.vocab_size` is missing",
+            "`qwen2.vocab_size` must be a whole number, but is missing",
         ),
-        ({"model_info": QWEN, "tensors": "none"}, "`qwen2.vocab_size` is missing"),
+        ({"model_info": QWEN, "tensors": "none"}, "`qwen2.vocab_size` must be a whole number, but is missing"),
     ],
 )
 def test_a_show_that_says_too_little_is_refused(shown: dict[str, Any], said: str) -> None:

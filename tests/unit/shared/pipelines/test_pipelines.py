@@ -108,7 +108,7 @@ def test_only_the_gate_is_prepared() -> None:
 
 
 def test_an_unknown_pipeline_lists_the_known_ones() -> None:
-    with pytest.raises(registry.UnknownPipeline, match=r"no pipeline 'densse'; there are: closed-book, .*dense"):
+    with pytest.raises(registry.UnknownPipeline, match=r"no pipeline 'densse'; the pipelines are closed-book, .*dense"):
         registry.get("densse")
 
 

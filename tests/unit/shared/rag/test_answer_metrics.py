@@ -555,7 +555,9 @@ def test_documents_of_the_sample_itself_are_not_swapped_in() -> None:
 
 
 def test_an_unknown_metric_names_those_that_exist() -> None:
-    with pytest.raises(LookupError, match=r"no metric 'faithfullness'; there are: faithfulness, context_relevance"):
+    with pytest.raises(
+        LookupError, match=r"no metric 'faithfullness'; the metrics are faithfulness, context_relevance"
+    ):
         get_metric("faithfullness")
 
 

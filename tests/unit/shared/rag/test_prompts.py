@@ -99,7 +99,9 @@ def test_values_are_never_expanded_again(text: str) -> None:
 
 def test_an_unknown_template_lists_the_known_ones() -> None:
     assert {"cot", "cot-zh", "reasoning-quality", "relevance", "rewrite"} <= set(list_template_ids())
-    with pytest.raises(TemplateError, match=f"^no template 'cott'; there are: {', '.join(list_template_ids())}$"):
+    with pytest.raises(
+        TemplateError, match=f"^no template 'cott'; the templates are {', '.join(list_template_ids())}$"
+    ):
         template("cott")
 
 

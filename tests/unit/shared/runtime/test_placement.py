@@ -132,7 +132,7 @@ def test_the_guard_of_the_only_device_sees_everything() -> None:
 
 
 def test_a_guard_of_a_device_that_is_not_configured_is_told_which_are() -> None:
-    with pytest.raises(Invalid, match=r"no device 'cpu:9'; there are cpu:0, cpu:1"):
+    with pytest.raises(Invalid, match=r"no device 'cpu:9'; the devices are cpu:0, cpu:1"):
         settings_for_device(settings({}, *TWINS), "cpu:9")
 
 
