@@ -132,7 +132,7 @@ class Columns:
             what, equals, column = pair.partition("=")
             if not equals or not column:
                 raise Invalid(
-                    f"`column`: {pair!r} is not of the form FIELD=COLUMN", hint="write for example answer=prediction"
+                    f"`column`: {pair!r} is not of the form FIELD=COLUMN", hint="write for example question=prompt"
                 )
             name = self._find_known(what)
             field = what if what in table else self._known.get(name or "")

@@ -260,7 +260,9 @@ NOT_NEEDED = frozenset((*FOLDERS, "MATHRAG_DATA_DIR", "MATHRAG_URL", "MATHRAG_AP
 service = typer.Typer(no_args_is_help=True)
 
 User = Annotated[bool, typer.Option("--user", help="Install for this user (`systemctl --user`), without root.")]
-Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the API (default: the configured port).")]
+Port = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Port of the API (default: `port` in the settings, or 8080).")
+]
 Print = Annotated[bool, typer.Option("--print", help="Print the unit; write nothing.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 

@@ -171,8 +171,8 @@ def test_a_chosen_column_that_a_line_lacks_is_named() -> None:
 @pytest.mark.parametrize(
     ("pairs", "message", "hint"),
     [
-        (["question"], "'question' is not of the form FIELD=COLUMN", "write for example answer=prediction"),
-        (["question="], "'question=' is not of the form FIELD=COLUMN", "write for example answer=prediction"),
+        (["question"], "'question' is not of the form FIELD=COLUMN", "write for example question=prompt"),
+        (["question="], "'question=' is not of the form FIELD=COLUMN", "write for example question=prompt"),
         (["qustion=x"], "unknown field 'qustion'", "did you mean 'question'?"),
         (["gold=x", "answer=y"], "'gold' is given twice", "name one column for it"),
     ],
