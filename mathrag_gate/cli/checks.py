@@ -53,7 +53,7 @@ def check_this_machine(data_dir: Path | None) -> list[Check]:
     checks = [*check_servers(), *run_checks(list_variables(found))]
     if found.database_url and found.redis_url:
         return checks
-    problem = f"no stack runs on {found.data_dir.absolute()}"
+    problem = f"no stack is running in {found.data_dir.absolute()}"
     return [Check(name="stack", ok=False, detail=problem, fix="mathrag up --detach"), *checks]
 
 

@@ -86,7 +86,7 @@ def test_a_model_is_connected_after_it_has_answered_one_prompt(tmp_path: Path) -
     assert mathrag("config", "validate", str(settings), **variables).returncode == Exit.DONE
     (tmp_path / "not.gguf").write_text("no model")
     refused = mathrag("model", "connect", str(tmp_path / "not.gguf"), **variables)
-    assert (refused.returncode, "is no GGUF file" in refused.stderr) == (Exit.INVALID, True)
+    assert (refused.returncode, "is not the GGUF file of a language model" in refused.stderr) == (Exit.INVALID, True)
 
 
 def test_curl_sends_what_is_shown(stack: RunningStack) -> None:

@@ -156,7 +156,7 @@ def test_the_demo_ends_well_from_a_clone_and_from_a_wheel_and_its_figures_are_no
         assert re.search(r"First document for hybrid \(misleading\): +First document for mathrag-gate \(right\):", told)
         assert "above the threshold of 0.45" in told
         assert re.search(r"^  orthogonal: r = .*^  clean: r = ", told, re.MULTILINE | re.DOTALL)
-        assert "its invariants: nothing is wrong" in " ".join(told.split())
+        assert "against the invariants, and found no violation" in " ".join(told.split())
     assert run_down(mathrag, tmp_path / "demo").startswith("Nothing runs")
 
 
@@ -169,14 +169,14 @@ def test_the_demo_leaves_a_service_on_which_the_commands_that_it_prints_work(tmp
     try:
         told = run([mathrag, "demo", "--quick", "--data-dir", folder.name], tmp_path)
         assert len(drop_progress(told)) <= MOST_LINES, told
-        commands = told[told.index("  export MATHRAG_DATA_DIR=") : told.index("The models understand")]
+        commands = told[told.index("  export MATHRAG_DATA_DIR=") : told.index("The models of the demo only understand")]
         assert "job first is completed" in run(["bash", "-ec", commands], tmp_path)
         again = subprocess.run(
             [mathrag, "demo", "--quick", "--data-dir", folder.name],
             capture_output=True, text=True, check=False, cwd=tmp_path,
         )  # fmt: skip
         assert again.returncode == Exit.CONFLICT
-        assert "data of yours: notes, questions" in again.stderr
+        assert "your own data: notes, questions" in again.stderr
         stop = told.splitlines()[-1].partition(":  ")[2]
         assert run(["bash", "-ec", stop], tmp_path).startswith("Stopping")
     finally:
@@ -193,5 +193,5 @@ def test_the_demo_deletes_nothing_that_it_did_not_write(installed: Path, tmp_pat
     command = [str(installed / "mathrag"), "demo", "--data-dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode != 0
-    assert "has files that no demo wrote" in done.stderr
+    assert "has files that are not from a demo" in done.stderr
     assert (tmp_path / "thesis.tex").read_text() == "mine"

@@ -324,7 +324,7 @@ def test_a_frozen_database_costs_what_it_was_frozen_for(trial: Trial) -> None:
 def test_readiness_tells_that_no_scheduler_has_looked(trial: Trial) -> None:
     trial.seen.describe("SIGSTOP of PostgreSQL until `/readyz` reports that no scheduler has checked the work")
     with stop_processes(trial, Subject.POSTGRES):
-        until("the scheduler is missed", lambda: "s ago" in scheduler(trial.stack), 0.5)
+        until("the scheduler is missed", lambda: "has not read the queue" in scheduler(trial.stack), 0.5)
     until("the scheduler looks again", lambda: scheduler(trial.stack) == "", 0.5)
     trial.seen.note("`/readyz` is not ready and says how long ago the scheduler checked the work; later it is ready")
 

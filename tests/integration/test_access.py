@@ -75,7 +75,7 @@ async def test_only_the_hash_is_kept(database: Database) -> None:
 
 async def test_a_second_key_of_a_name_is_a_rotation(database: Database) -> None:
     old = await keys.create_key(database, "local", "alice", {READ, SUBMIT}, timedelta(days=90))
-    with pytest.raises(Conflict, match="there is already a key 'alice'") as raised:
+    with pytest.raises(Conflict, match="key 'alice' already exists") as raised:
         await keys.create_key(database, "local", "alice", {READ})
     assert "mathrag key rotate alice" in str(raised.value.hint)
     new = await keys.rotate_key(database, "local", "alice", timedelta(hours=24))
@@ -103,7 +103,7 @@ async def test_a_key_is_revoked_by_name_or_by_prefix(api: Api, database: Databas
     assert await keys.revoke_keys(database, "local", str(prefix_of(old))) == [prefix_of(old)]
     assert (await status(api, old), await status(api, new)) == (401, 200)
     assert await keys.revoke_keys(database, "local", "alice") == [prefix_of(new)]
-    with pytest.raises(NotFound, match="no valid key 'alice'"):
+    with pytest.raises(NotFound, match="no valid key has the name 'alice'"):
         await keys.rotate_key(database, "local", "alice", timedelta(hours=1))
     assert [(key.name, key.valid) for key in await keys.list_keys(database)] == [("alice", False)] * 2
 

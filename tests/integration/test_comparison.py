@@ -351,7 +351,7 @@ async def test_scores_of_two_kinds_are_not_compared(sums_api: Api, database: Dat
     await submitted(sums_api, "f1", WIDE)
     await submitted(sums_api, "set", WIDE, grader="set")
     said = await refused(sums_api, "/v1/comparison", 409, job=["f1", "set"], measure="score")
-    assert "of job 'f1' it is token F1; of job 'set' it is F1 of the sets" in said["detail"]
+    assert "in job 'f1' it is token F1; in job 'set' it is F1 of the sets" in said["detail"]
 
 
 async def test_an_unknown_measure_is_refused(sums_api: Api) -> None:

@@ -241,7 +241,7 @@ async def test_redis_must_keep_what_it_is_told(deps: Deps) -> None:
         await deps.redis.config_set("maxmemory-policy", "noeviction")
         assert "append-only" in await probes.check_redis_settings(deps)
         await deps.redis.config_set("appendonly", "no")
-        with pytest.raises(NotReady, match="appendonly is no"):
+        with pytest.raises(NotReady, match="`appendonly` is no"):
             await probes.check_redis_settings(deps)
     finally:
         for name, value in before.items():
@@ -264,7 +264,7 @@ async def test_a_clock_that_is_off_is_found(deps: Deps, monkeypatch: pytest.Monk
 async def test_a_database_of_another_version_is_found(deps: Deps, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(probes.find_head()) in await probes.check_schema(deps)
     monkeypatch.setattr(probes, "find_head", lambda: "9999")
-    with pytest.raises(NotReady, match="the code at 9999"):
+    with pytest.raises(NotReady, match="this release needs 9999"):
         await probes.check_schema(deps)
 
 
@@ -305,10 +305,10 @@ async def test_what_grows_is_told_with_its_size_and_what_to_run(deps: Deps, data
     assert await probes.report_logs(deps) == "3.0 MiB in 1 files, rotated at 16 MiB each"
     assert "mathrag purge" in await probes.report_database(deps)
     assert "append-only file" in await probes.report_redis_file(deps)
-    assert "0.0 MiB in 0;" in await probes.index_files(deps)
+    assert "0.0 MiB in 0 folders;" in await probes.index_files(deps)
     (lost := deps.settings.data_dir / "indexes" / "lost").mkdir(parents=True)
     (lost / "vectors").write_bytes(bytes(2 << 20))
-    with pytest.raises(NotReady, match=r"2\.0 MiB in 1 unknown to the database") as found:
+    with pytest.raises(NotReady, match=r"2\.0 MiB in 1 folders that the database does not know") as found:
         await probes.index_files(deps)
     assert found.value.fix.endswith(f"rm -r {lost}")
 

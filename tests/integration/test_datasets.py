@@ -96,8 +96,8 @@ async def test_a_draw_again_is_the_same_and_another_seed_draws_others(api: Api) 
 
 async def test_what_cannot_be_drawn_is_refused(api: Api) -> None:
     await api.upload("datasets", "mine", LINES)
-    assert "has 2 items, of which 3 cannot be drawn" in (await draw(api, "some", 3, status=422))["detail"]
-    assert "cannot be drawn" in (await draw(api, "some", 2, rest="none", status=422))["detail"]
+    assert "has 2 items, too few to draw 3" in (await draw(api, "some", 3, status=422))["detail"]
+    assert "too few to draw 2 and leave a rest" in (await draw(api, "some", 2, rest="none", status=422))["detail"]
     assert "`size`" in (await draw(api, "some", 0, status=422))["detail"]
     assert "nobody" in (await draw(api, "some", 1, of="nobody", status=404))["detail"]
     assert (await draw(api, "so/me", 1, status=422))["title"] == "Invalid"

@@ -62,7 +62,7 @@ async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps,
     assert "1 model was measured" in await probes.check_footprints(deps)
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE footprints SET most_mib = 3010"))
-    with pytest.raises(NotReady, match="a-judge used 3010 MiB, but 1100 MiB are declared"):
+    with pytest.raises(NotReady, match="a-judge used 3010 MiB, but its `footprint_mib` is 1100"):
         await probes.check_footprints(deps)
 
 
@@ -165,7 +165,7 @@ async def test_an_index_that_was_emptied_is_found(indexed: tuple[SearchServer, h
     double.indexes[next(name for name in double.indexes if "dense" in name)].shown.clear()
     found = await asked(client)
     assert not found["ok"]
-    assert "holds 0 documents on the server" in found["detail"]
+    assert "has 0 documents on the server" in found["detail"]
     assert found["fix"] == "mathrag corpus index five"
 
 

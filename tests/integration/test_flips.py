@@ -206,7 +206,7 @@ async def test_a_model_that_is_not_unloaded_is_not_loaded_over(ollama_rig: Ollam
     ollama_rig.double.keeps = True
     await ollama_rig.flip(GENERATOR)
     assert (await ollama_rig.states())[-1][0] == "quarantined"
-    assert f"['{JUDGE}'] are still alive" in str((await ollama_rig.states())[-1][1])
+    assert f"model servers {JUDGE} are still running" in str((await ollama_rig.states())[-1][1])
     assert ollama_rig.double.loads == [JUDGE]
     ollama_rig.double.keeps = False
     await ollama_rig.flip(GENERATOR)

@@ -252,7 +252,7 @@ async def test_a_job_that_was_cancelled_is_started_anew_and_keeps_what_is_done(a
         ({"name": "a name"}, 422, "not a valid name"),
         ({"candidates": 3}, 422, "`candidates`: 3 are too few for `size` 5"),
         ({"grader": "none"}, 422, "grader"),
-        ({"grader": "choice"}, 422, "reads more of an item than its question and answer"),
+        ({"grader": "choice"}, 422, "needs more than a question and an answer"),
         ({"styles": [""]}, 422, "styles"),
         ({"size": 0}, 422, "size"),
         ({"hops": []}, 422, "hops"),
@@ -324,7 +324,9 @@ async def test_chinese_passages_are_paired_by_two_characters(api: Api, database:
 async def test_a_name_that_other_settings_use_is_refused(api: Api, database: Database) -> None:
     await generate(api)
     reply = await generate(api, seed=1)
-    assert (reply.status_code, "job generate-mines writes its questions" in reply.text) == (409, True), reply.text
+    assert (reply.status_code, "job generate-mines already writes its questions" in reply.text) == (409, True), (
+        reply.text
+    )
     await finished(database, writes)
     assert (await generate(api)).status_code == 201
     reply = await generate(api, seed=1)
@@ -355,7 +357,9 @@ async def test_a_job_that_writes_questions_has_no_answers_and_is_not_submitted_b
 ) -> None:
     body = {"name": "j", "dataset": "items", "corpus": "docs", "pipeline": "write-questions"}
     reply = await api.http.post("/v1/jobs", json=body)
-    assert (reply.status_code, "made of passages of a corpus" in reply.text) == (422, True), reply.text
+    assert (reply.status_code, "its jobs are created from passages of a corpus" in reply.text) == (422, True), (
+        reply.text
+    )
     job = (await generate(api)).json()["job"]
     await finished(database, writes)
     for path, sent in (("requeue", {}), ("measure", {"params": {"metrics": {"names": ["answer_relevance"]}}})):

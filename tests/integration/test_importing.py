@@ -165,8 +165,8 @@ async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database,
         ({"index": 1, "answer": "1", "seconds": -1}, "write seconds"),
         ({"index": 1, "answer": "1", "seconds": "soon"}, "write seconds"),
         ({"index": 1, "answer": "1", "completion_tokens": "1e3"}, "write a whole number"),
-        ({"index": 1, "answer": "1", "repeat": 1000}, "repeats are counted from 0 to 999"),
-        ({"index": 0, "answer": "1"}, "line 1 answers it"),
+        ({"index": 1, "answer": "1", "repeat": 1000}, "write a number from 0 (`first_repeat`) to 999"),
+        ({"index": 0, "answer": "1"}, "which line 1 answers already"),
         (b'{"index": 1, "answer": "a\\u0000b"}\n', "u0000"),
         (b'{"index": 1, "answer": "cut o', "is not JSON"),
         (b"[1, 2]\n", "contains an array"),
@@ -515,7 +515,7 @@ async def test_a_client_that_goes_away_is_no_error_of_ours(empty_api: Api, datab
         return {"type": "http.disconnect"}
 
     scope = {"type": "http", "method": "POST", "path": "/v1/datasets", "headers": []}
-    with pytest.raises(BadRequest, match="broke off"):
+    with pytest.raises(BadRequest, match="closed before the whole upload"):
         async with uploads.spool(Request(scope, receive), Limits()):  # type: ignore[arg-type]
             pass
 

@@ -396,12 +396,14 @@ async def test_too_few_labels_and_other_kinds_are_refused(labelled_api: Api) -> 
 
 async def test_another_judge_and_what_was_filled_in_by_hand_are_refused(labelled_api: Api, database: Database) -> None:
     found = await labelled(labelled_api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
-    assert "another judge" in await refused(labelled_api, 422, params=BY_LABELS, models={"judge": "a-generator"})
-    assert "another judge" in await refused(
+    assert "not by this job's judge" in await refused(
+        labelled_api, 422, params=BY_LABELS, models={"judge": "a-generator"}
+    )
+    assert "not by this job's judge" in await refused(
         labelled_api, 422, params={**BY_LABELS, "anchors": {"positive": "Well done."}}
     )
     by_hand = {"gate": {"calibrated": {"hash": found["hash"], "ratings": [5, 5, 5, 5, 5]}}}
-    assert "filled in at submission" in await refused(labelled_api, 422, params=by_hand)
+    assert "the service fills it in at submission" in await refused(labelled_api, 422, params=by_hand)
 
 
 async def test_whose_ratings_they_were_is_not_known_once_the_job_is_purged(labelled_api: Api, owner_url: str) -> None:

@@ -246,7 +246,7 @@ async def test_a_job_is_measured_later_as_it_would_have_been_in_its_run(api: Api
     for each in (job, reply.json()):
         assert await check(database, each["id"]) == []
     page = (await api.http.get("/jobs/a-job-measured/samples/1")).text
-    assert f'This answer is one of job a-job (<a href="/jobs/{job["id"]}">' in page
+    assert f'This answer comes from job a-job (<a href="/jobs/{job["id"]}">' in page
 
 
 async def test_measuring_again_makes_no_call(api: Api, database: Database) -> None:

@@ -234,7 +234,9 @@ async def test_lists_that_a_judge_has_judged_calibrate_another_evaluator(databas
     wanted = {"thresholds": "calibrated", "calibrated_by": "cheap", "judged_by": "cheap", "evaluator": "similarity"}
     body = {"name": "x", "dataset": "items", "corpus": "docs", "pipeline": "crag", "params": {"crag": wanted}}
     refused = await api.http.post("/v1/jobs", json=body)
-    assert (refused.status_code, "by similarity" in refused.json()["detail"]) == (409, True), refused.text
+    assert (refused.status_code, "used the evaluator 'similarity'" in refused.json()["detail"]) == (409, True), (
+        refused.text
+    )
     wanted["judged_by"] = "judged"
     assert (await api.http.post("/v1/jobs", json=body)).status_code == 202
     assert (await crag_params(api, "x"))["calibrated_by"] == found["id"]
@@ -245,7 +247,11 @@ async def test_lists_that_a_judge_has_judged_calibrate_another_evaluator(databas
     [
         ({"thresholds": "calibrated"}, 422, "need the job that gives them"),
         ({"thresholds": "calibrated", "calibrated_by": "nobody"}, 404, "no job 'nobody'"),
-        ({"thresholds": "calibrated", "calibrated_by": "first", "evaluator": "judge"}, 422, "evaluates by similarity"),
+        (
+            {"thresholds": "calibrated", "calibrated_by": "first", "evaluator": "judge"},
+            422,
+            "used the evaluator 'similarity', not 'judge'",
+        ),
     ],
 )
 async def test_a_calibration_that_cannot_be_had_is_said_at_submission(

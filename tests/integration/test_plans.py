@@ -464,7 +464,7 @@ async def test_so_many_questions_are_planned_without_a_dataset(planning_api: Api
     assert await asked(planning_api, {"job": body, "questions": ITEMS}) == uploaded
     for wrong in ({"job": body}, {"job": {**body, "dataset": "items"}, "questions": 3}):
         refused = await asked(planning_api, wrong, 422)
-        assert "either `job.dataset` or `questions`, not both" in refused["detail"]
+        assert "exactly one of `job.dataset` and `questions`" in refused["detail"]
 
 
 async def test_calls_are_told_by_role_and_equal_ones_count_once_in_the_shorter_time(planning_api: Api) -> None:

@@ -213,7 +213,7 @@ async def test_a_dataset_may_declare_a_plugins_grader_which_its_jobs_pin(
             marking("own", "return None").replace('EXTRACTS["final"]', "print"),
             "its `extract` is its own function",
         ),
-        ("other", marking("another", "return None"), "it is called 'another', its entry point 'other'"),
+        ("other", marking("another", "return None"), "its `name` is 'another', but its entry point is 'other'"),
         ("none", "GRADER = print", "it is not a grader"),
         ("math", marking("math", "return None"), "is shipped with this program"),
     ],

@@ -90,7 +90,7 @@ async def test_versions_are_compared_line_by_line(api: Api) -> None:
         ({"text": "{{question}} {{documents}}"}, 422, "uses {{documents}}"),
         ({"text": ""}, 422, "text"),
         ({"name": "short@2"}, 422, "is not a valid name"),
-        ({"name": "cot"}, 409, "is not stored here"),
+        ({"name": "cot"}, 409, "belongs to a shipped prompt"),
         ({"temperature": 1}, 422, "temperature"),
         ({"examples": [{"question": "What?"}]}, 422, "answer"),
         ({"examples": [{"question": "q", "answer": "a"}] * 33}, 422, "examples"),

@@ -253,7 +253,7 @@ async def test_the_pipeline_that_mines_is_for_banks_alone(api: Api, database: Da
     await scene.furnish(database)
     body = {"name": "j", "dataset": "items", "pipeline": "mine-rules"}
     refused = await api.http.post("/v1/jobs", json=body)
-    assert (refused.status_code, refused.json()["hint"]) == (422, "mathrag rules mine")
+    assert (refused.status_code, refused.json()["hint"]) == (422, "create one with mathrag rules mine")
     started = await post(api, 202)
     await work(database)
     again = await api.http.post(f"/v1/jobs/{started['job']}/requeue")
@@ -489,7 +489,7 @@ async def test_what_cannot_be_imported_is_refused_and_nothing_is_stored(empty_ap
     for content, query, said in (
         (AMIE + AMIE, {}, "upload, line 3: the rule occurs twice; remove one"),
         (AMIE.replace("10", "x"), {}, "upload, line 1: `Body size` is 'x', not a whole number"),
-        ("10\t5\t0.5\tknows(X,Y) <= met(X,Y)\n", {}, "upload: has no rules in AMIE's columns"),
+        ("10\t5\t0.5\tknows(X,Y) <= met(X,Y)\n", {}, "upload has no rules in AMIE's columns"),
         ('{"3": []}', {}, "upload, line 1: is not the header of a bank that this release can read"),
         (gzip.compress(AMIE.encode())[:-12], {}, "upload, line 1: the gzip file is truncated or damaged"),
         (AMIE, {"name": "a b"}, "name"),
@@ -564,7 +564,7 @@ async def test_the_graphs_phrases_are_filled_in_and_cannot_be_named(rule_api: Ap
     job = await rule_api.job("rulerag", params={"rules": "bank"})
     phrases = (await stored(database)).rulerag.phrases
     assert len(phrases) == 64
-    assert "filled in at submission" in await refused(
+    assert "the service fills it in at submission" in await refused(
         rule_api, params={"rules": "bank", "rulerag": {"phrases": phrases}}
     )
     await drain(database, FollowingRules(database))

@@ -186,7 +186,7 @@ async def test_a_pipeline_that_is_not_installed_fails_its_own_samples(
     await two_jobs(database, monkeypatch)
     monkeypatch.delitem(registry.registered, "asking")
     detail = await both_end(database, BOTH)
-    assert "the job's pipeline is not installed: no pipeline 'asking'; there are: " in detail
+    assert "the job's pipeline is not installed: no pipeline 'asking'; the pipelines are " in detail
     seen.note("its samples failed as unreadable; the other job completed")
 
 

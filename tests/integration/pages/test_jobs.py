@@ -491,7 +491,7 @@ async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database
         await queue.note_outage(connection, [await scene.model(database)], "Ollama at 127.0.0.1", HOSTILE_TEXT)
     page = await text(api, "/jobs/a-job")
     assert "No guard serves a-generator in the version that the job was submitted with." in words(page)
-    assert "Waits for Ollama at 127.0.0.1, unavailable since" in words(page)
+    assert "Waits for Ollama at 127.0.0.1, which became unavailable" in words(page)
     assert "<script>alert" not in page
     assert "waits for Ollama at 127.0.0.1" in words(await text(api, "/jobs"))
 

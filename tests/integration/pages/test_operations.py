@@ -727,7 +727,7 @@ async def test_a_model_shows_its_memory_and_its_speed_as_measured(modelled_api: 
     page = await text(modelled_api, "/models/a-judge")
     assert "Loaded on cpu:0" in page
     assert "64 MiB" in page
-    assert "calls until" in page
+    assert "calls, the last one" in page
     assert rows(page)[0].startswith("a-job judge completed mathrag-gate")
 
 

@@ -123,7 +123,7 @@ async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, datab
     assert (await api.http.post("/v1/rules", json=rule_banks.request())).status_code == 202
     assert rows(await text(api, "/rules"))[0].startswith("bank mining g amie")
     page = await text(api, "/rules/bank")
-    assert "This bank is being mined" in page
+    assert "This bank is being mined (" in page
     assert "mathrag job watch" in page
     await rule_banks.work(database)
     assert rows(await text(api, "/rules"))[0].startswith("bank ready g amie")

@@ -189,7 +189,7 @@ async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
     await api.job(name="by-form")
     reply = await send(api, "/submit", {**JOB, "action": "submit"})
     assert reply.status_code == 409
-    assert "is called 'by-form' already" in field_errors(reply.text)["name"]
+    assert "'by-form' is already the name of job" in field_errors(reply.text)["name"]
 
 
 async def test_fields_that_there_are_not_are_refused_by_name(
@@ -350,8 +350,8 @@ async def test_bad_values_are_said_with_the_apis_words(planning_api: Api, subtes
         ({"corpus": "nope"}, 404, "no corpus 'nope'"),
         ({"pipeline": "mathrag-gat"}, 422, "did you mean 'mathrag-gate'?"),
         ({"repeats": "0"}, 422, "greater than or equal to 1"),
-        ({"dataset": ""}, 422, "give either `job.dataset` or `questions`"),
-        ({"questions": "3"}, 422, "not both"),
+        ({"dataset": ""}, 422, "exactly one of `job.dataset` and `questions`"),
+        ({"questions": "3"}, 422, "exactly one of `job.dataset` and `questions`"),
         ({"memory": "0"}, 422, "greater than 0"),
         ({"models.judge": "nobody"}, 422, "'nobody'"),
         ({"models.nobody": "a-judge"}, 422, "no role 'nobody'"),
