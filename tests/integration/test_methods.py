@@ -153,7 +153,7 @@ async def test_a_choice_is_asked_with_its_choices(api: Api, database: Database) 
 
 async def test_a_line_that_its_grader_cannot_use_is_refused(api: Api, subtests: pytest.Subtests) -> None:
     for grader, line, said in (
-        ("regex", {"question": "?", "answer": "(5"}, "is not a valid regular expression"),
+        ("regex", {"question": "?", "answer": "(5"}, "is no regular expression"),
         ("choice", {"question": "?", "choices": ["a", "b"], "answer": "c"}, "names none of the choices"),
         ("choice", {"question": "?", "choices": ["1", "0"], "answer": 1}, "of one choice or the text of another"),
         ("choice", {"question": "?", "choices": "a, b", "answer": "A"}, "must be a list of 2 to 26 texts"),
