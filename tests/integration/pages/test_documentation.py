@@ -20,7 +20,7 @@ async def test_every_page_of_the_documentation_is_served_with_its_pictures(api: 
     assert '<h2 id="tags">' in shown
     assert "<table>" in shown
     assert 'href="/help/index.md">Documentation</a>' in await text(api, "/jobs")
-    picture = await look(api, "/help/assets/report.png")
+    picture = await look(api, "/help/assets/compare.png")
     assert picture.headers["content-type"] == "image/png"
     for wrong in (
         "absent.md",
