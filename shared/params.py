@@ -347,7 +347,7 @@ MetricName = Annotated[str, msgspec.Meta(pattern=f"^{METRIC_NAME}$")]
 
 
 class MetricsParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
+    """Metrics for which the judge model labels answers and their documents."""
 
     names: Annotated[tuple[MetricName, ...], msgspec.Meta(max_length=20)] = ()
     """Metrics to measure, such as `faithfulness` and `answer_relevance`; by default none."""

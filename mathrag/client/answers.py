@@ -1909,7 +1909,7 @@ class MetricScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
+    """Metrics for which the judge model labels answers and their documents."""
 
     names: tuple[str, ...] = ()
     """Metrics to measure, such as `faithfulness` and `answer_relevance`; by default none."""
@@ -2162,7 +2162,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     grading: GradingParams | None = None
     """Extraction and grading of answers, in the same way for every pipeline."""
     metrics: MetricsParams | None = None
-    """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
+    """Metrics for which the judge model labels answers and their documents."""
     anchors: dict[str, str] = {}
     """Example documents in the judge's rubric: `anchors.negative` with the rating 1, `anchors.positive` with the
     rating 5. By default those of the shipped rubric."""
