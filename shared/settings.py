@@ -582,9 +582,9 @@ class Limits(SettingsGroup):
 class Workers(SettingsGroup):
     """How workers claim, compute and commit calls."""
 
-    chunk: int = Field(default=16, gt=0, le=256)
-    """Number of calls that a worker claims at once; the retriever accepts at most 256. For small models, twice the
-    number of slots is enough."""
+    chunk: int = Field(default=64, gt=0, le=256)
+    """Maximum number of calls that a worker claims at once. It claims as many as the model answers in half a second,
+    and at least enough for all its slots."""
     streams: int = Field(default=2, gt=0)
     """Number of chunks that each worker has in flight. With two, the back end does not wait while a chunk is
     committed."""

@@ -542,27 +542,30 @@ ENQUEUE = text("""
     INSERT INTO queue (lane, model_id, place, call_id)
     SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:places AS bigint[]),
                          CAST(:calls AS bigint[]))""")
-EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
+EXISTING = text("""
+    SELECT c.id, c.key FROM unnest(CAST(:keys AS bytea[])) u(key),
+        LATERAL (SELECT id, key FROM calls WHERE key = u.key AND NOT failed OFFSET 0) c""")
 ATTACHED = sql("""
     SELECT u.id, q.call_id IS NULL AS parked
-    FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(id, place) LEFT JOIN queue q ON q.call_id = u.id
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(id, place)
+        LEFT JOIN LATERAL (SELECT call_id, place FROM queue WHERE call_id = u.id OFFSET 0) q ON true
     WHERE q.place > u.place
-       OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} u.id)""")
+       OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} u.id OFFSET 0)""")
 # A call is as urgent as the most urgent sample that waits for it. Rows that are being claimed need no place any more.
 HASTEN = text("""
     WITH pending AS MATERIALIZED (
-        SELECT q.call_id, u.place FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(call_id, place)
-        JOIN queue q ON q.call_id = u.call_id AND q.token IS NULL AND q.place > u.place
-        ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
-    UPDATE queue q SET place = p.place FROM pending p WHERE q.call_id = p.call_id""")
+        SELECT call_id FROM queue WHERE call_id = ANY(:calls) AND token IS NULL ORDER BY call_id FOR UPDATE SKIP LOCKED)
+    UPDATE queue q SET place = LEAST(q.place, (
+        SELECT u.place FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(call_id, place)
+        WHERE u.call_id = q.call_id)) WHERE q.call_id = ANY(ARRAY(SELECT call_id FROM pending))""")
 INSERT_STEPS = text("""
     INSERT INTO steps (sample_id, position, slot, call_id, created)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
                          CAST(:calls AS bigint[]), CAST(:created AS boolean[]))""")
 WAIT = sql("""
-    UPDATE samples s SET state = {WAITING}, position = u.position
-    FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position)
-    WHERE s.id = u.id AND s.state = {READY}""")
+    UPDATE samples s SET state = {WAITING}, position = (
+        SELECT u.position FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position)
+        WHERE u.id = s.id) WHERE s.id = ANY(:samples) AND +s.state = {READY}""")
 NO_SUCH_CALL = "23503"
 """Foreign key violation: a call of a step was deleted."""
 
@@ -692,11 +695,11 @@ INSERT_OUTCOMES = text("""
         CAST(:extractions AS text[]), CAST(:correct AS boolean[]), CAST(:strict AS boolean[]),
         CAST(:records AS bytea[]))""")
 END_SAMPLES = sql("""
-    UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
-        ended_at = clock_timestamp()
-    FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
-        CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
-    WHERE s.id = u.id AND s.state = {READY}""")
+    UPDATE samples s SET ended_at = clock_timestamp(), (state, position, failure, detail) = (
+        SELECT u.state, u.position, u.failure, u.detail
+        FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
+            CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
+        WHERE u.id = s.id) WHERE s.id = ANY(:samples) AND +s.state = {READY}""")
 
 
 async def store_ended(connection: AsyncConnection, ended: Sequence[SampleProgress]) -> None:
@@ -786,19 +789,24 @@ def _make_storable(detail: str) -> str:
 READY_SAMPLES = fill_names("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
         i.query, g.content AS given, j.public_id::text AS public_id, {PLACE} AS place
-    FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} AND {HAS_PLUGINS}
-    LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
-    LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
-    WHERE s.state = {READY}""")
-PICK = text(f"{READY_SAMPLES} ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED")
-PICK_AGAIN = text(f"{READY_SAMPLES} AND s.id = ANY(:samples) ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED")
+    FROM (SELECT * FROM jobs j
+          WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS} ORDER BY j.id OFFSET 0) j,
+        LATERAL (SELECT * FROM samples WHERE job_id = j.id AND state <= {READY} <which> FOR NO KEY UPDATE SKIP LOCKED) s
+        LEFT JOIN LATERAL (SELECT * FROM items i WHERE {ASKED_BY_SAMPLE} OFFSET 0) i ON s.kind = 'item'
+        LEFT JOIN LATERAL (SELECT * FROM given g WHERE {GIVEN_TO_SAMPLE} OFFSET 0) g ON true""")
+PICK = text(READY_SAMPLES.replace("<which>", "LIMIT :n") + " LIMIT :n")
+PICK_AGAIN = text(READY_SAMPLES.replace("<which>", "AND id = ANY(:samples) OFFSET 0"))
 HISTORY = sql("""
     SELECT t.sample_id, t.position, c.key, c.id, a.reply
-    FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id
-    WHERE t.sample_id = ANY(:ids) ORDER BY t.sample_id, t.position, t.slot""")
+    FROM (SELECT * FROM steps WHERE sample_id = ANY(:ids) OFFSET 0) t,
+        LATERAL (SELECT id, key FROM calls WHERE id = t.call_id OFFSET 0) c
+        LEFT JOIN LATERAL (SELECT a.reply FROM attempts a WHERE {ACCEPTED_FOR} c.id OFFSET 0) a ON true
+    ORDER BY t.sample_id, t.position, t.slot""")
 ANSWERS = sql("""
-    SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
-    WHERE c.key = ANY(:keys) AND NOT c.failed""")
+    SELECT c.key, c.id, a.reply
+    FROM unnest(CAST(:keys AS bytea[])) u(key),
+        LATERAL (SELECT id, key FROM calls WHERE key = u.key AND NOT failed OFFSET 0) c
+        LEFT JOIN LATERAL (SELECT a.reply FROM attempts a WHERE {ACCEPTED_FOR} c.id OFFSET 0) a ON true""")
 Recorded = tuple[bytes, StoredAnswer]
 
 

@@ -179,20 +179,22 @@ async def make_empty_chain(connection: AsyncConnection, job: int) -> bytes:
 DUE = sql("""
     SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= :most AND CASE j.state
         WHEN 'preparing' THEN EXISTS (
-            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN {DONE})
-        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
+            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND +s.state IN {DONE} OFFSET 0)
+        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE} OFFSET 0)
         ELSE j.state IN ('cancelling', 'finalizing') END ORDER BY j.id""")
 PREPARED = sql("""
-    SELECT s.failure, s.detail, o.outcome FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = :job AND s.kind = 'prepare' AND s.state IN {DONE}""")
+    SELECT s.failure, s.detail, o.outcome FROM samples s
+        LEFT JOIN LATERAL (SELECT outcome FROM outcomes WHERE sample_id = s.id OFFSET 0) o ON true
+    WHERE s.job_id = :job AND s.kind = 'prepare' AND +s.state IN {DONE}""")
 RUN = text("""
     UPDATE jobs SET state = 'running', prepared = :prepared, running_at = clock_timestamp(), version = version + 1
     WHERE id = ANY(:jobs) AND state = 'preparing' RETURNING id""")
 EXPAND = sql("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT j.id, 'item', i.ordinal, r, {READY}
-    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
-        AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
+    FROM jobs j, LATERAL (
+        SELECT ordinal FROM items WHERE dataset_id = j.dataset_id
+            AND ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), ordinal + 1) OFFSET 0) i
     CROSS JOIN generate_series(0, j.repeats - 1) r
     WHERE j.id = ANY(:jobs) AND ({GIVEN_FOR_ITEM}) ORDER BY j.id, r, i.ordinal""")
 FAIL = text("""
@@ -252,7 +254,8 @@ async def end_job_step(database: Database, job: DueJob) -> EndStep:
 
 
 async def finish_due_jobs(database: Database, most: int = ANY_SIZE) -> list[int]:
-    """Take one step of every due job of at most `most` samples; return the jobs that ended.
+    """Take a step of every due job of at most `most` samples, and all steps of one that only has to be finalised;
+    return the jobs that ended.
 
     This runs after every batch that ended a sample. A job whose step fails does not hold up other jobs: the
     orchestrator tries it again and records the reason.
@@ -260,7 +263,10 @@ async def finish_due_jobs(database: Database, most: int = ANY_SIZE) -> list[int]
     ended = []
     for each in await list_due_jobs(database, most):
         try:
-            if await end_job_step(database, each) is EndStep.ENDED:
+            step = await end_job_step(database, each)
+            while step is EndStep.MOVED and each.state in ("running", "finalizing"):
+                step = await finalise(database, each.job)
+            if step is EndStep.ENDED:
                 ended.append(each.job)
         except Exception as error:
             if is_passing(error):

@@ -114,30 +114,28 @@ SUSPECT_LOCK = 7331
 """Advisory lock class: ordinary claims of a model share it, a suspect's claim holds it exclusively."""
 SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
 EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
-# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes, regardless of its statistics.
+# Whether a live sample waits for call u.id.
 WANTED = fill_names("""EXISTS (
-        SELECT 1 FROM steps t,
-            LATERAL (SELECT s.job_id FROM samples s
-                     WHERE {WAITS_FOR_STEP} OFFSET 0) s,
-            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN {RUNNABLE} OFFSET 0) j
-        WHERE t.call_id = u.id)""")
+        SELECT 1 FROM (SELECT sample_id, position FROM steps WHERE call_id = u.id OFFSET 0) t,
+            LATERAL (SELECT job_id, state, position FROM samples WHERE id = t.sample_id OFFSET 0) s,
+            LATERAL (SELECT state FROM jobs WHERE id = s.job_id OFFSET 0) j
+        WHERE s.state = {WAITING} AND s.position = t.position + 1 AND j.state IN {RUNNABLE})""")
 # During an outage of the model's server, one claimed call probes for all others, which wait for the result.
 # Picked rows that no live sample waits for leave the queue instead of being claimed.
 TAKE = f"""
     , seen AS MATERIALIZED (SELECT u.*, {WANTED} AS wanted FROM picked u),
     claimed AS (
-        UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND p.wanted),
-    parked AS (
-        DELETE FROM queue q USING seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND NOT p.wanted),
+        UPDATE queue SET token = :token, claim_until = now() + make_interval(secs => :ttl)
+        WHERE call_id = ANY(ARRAY(SELECT id FROM seen WHERE wanted))),
+    parked AS (DELETE FROM queue WHERE call_id = ANY(ARRAY(SELECT id FROM seen WHERE NOT wanted))),
     trying AS (
         UPDATE outages SET next_try = now() + make_interval(secs => {LONGEST_PAUSE_S})
         WHERE model_id = :model AND EXISTS (SELECT 1 FROM seen p WHERE p.wanted) RETURNING model_id)
     SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
-    FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id"""  # noqa: S608 - constants
+    FROM seen p, LATERAL (SELECT * FROM calls WHERE id = p.id OFFSET 0) c,
+        LATERAL (SELECT device FROM models WHERE id = c.model_id OFFSET 0) m ORDER BY c.id"""  # noqa: S608 - constants
 PICK = f"""
-    SELECT q.lane, q.model_id, q.place, q.seq, q.call_id AS id FROM queue q
+    SELECT q.call_id AS id FROM queue q
     WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
       AND (q.not_before IS NULL OR q.not_before <= now()
            OR q.not_before > now() + make_interval(secs => {LONGEST_S}))"""  # noqa: S608 - a constant
@@ -260,9 +258,12 @@ BACKOFF_S = (2.0, 15.0)
 """Pause before the second and the third attempt, longer than a service takes to restart."""
 ACCEPT = text("""
     WITH locked AS MATERIALIZED (
-        SELECT q.call_id, q.token FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
-        JOIN queue q ON q.call_id = u.call_id AND q.token = u.token ORDER BY q.call_id FOR UPDATE OF q),
-    gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
+        SELECT call_id, token FROM queue WHERE call_id = ANY(:calls) AND token = ANY(:tokens)
+        ORDER BY call_id FOR UPDATE),
+    gone AS (
+        DELETE FROM queue WHERE call_id = ANY(ARRAY(
+            SELECT l.call_id FROM locked l
+            JOIN unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token) USING (call_id, token))))
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
                           concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
                           completion_ms, trace_id)
@@ -270,17 +271,18 @@ ACCEPT = text("""
            u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
            u.prompt_ms, u.completion_ms, u.trace_id
     FROM locked l JOIN unnest(
-        CAST(:calls AS bigint[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]), CAST(:device AS text[]),
-        CAST(:epoch AS bigint[]), CAST(:started_at AS timestamptz[]), CAST(:ended_at AS timestamptz[]),
-        CAST(:concurrency AS smallint[]), CAST(:prompt_hash AS bytea[]), CAST(:prompt_tokens AS integer[]),
-        CAST(:completion_tokens AS integer[]), CAST(:finish_reason AS text[]), CAST(:prompt_ms AS real[]),
-        CAST(:completion_ms AS real[]), CAST(:trace_id AS text[]))
-        u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
+        CAST(:calls AS bigint[]), CAST(:tokens AS uuid[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]),
+        CAST(:device AS text[]), CAST(:epoch AS bigint[]), CAST(:started_at AS timestamptz[]),
+        CAST(:ended_at AS timestamptz[]), CAST(:concurrency AS smallint[]), CAST(:prompt_hash AS bytea[]),
+        CAST(:prompt_tokens AS integer[]), CAST(:completion_tokens AS integer[]), CAST(:finish_reason AS text[]),
+        CAST(:prompt_ms AS real[]), CAST(:completion_ms AS real[]), CAST(:trace_id AS text[]))
+        u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
+          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
+        ON u.call_id = l.call_id AND u.token = l.token
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
 ACCEPTED = sql("""
-    SELECT a.call_id FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
-    JOIN attempts a ON {ACCEPTED_FOR} u.call_id AND a.token = u.token""")
+    SELECT u.call_id FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token),
+        LATERAL (SELECT a.token FROM attempts a WHERE {ACCEPTED_FOR} u.call_id OFFSET 0) a WHERE a.token = u.token""")
 LOCK = text(
     "SELECT call_id, tries FROM queue WHERE call_id = ANY(:calls) AND token = :token ORDER BY call_id FOR UPDATE"
 )
@@ -476,31 +478,31 @@ async def isolate(
 # A sample is locked only if it has all replies in a snapshot that is younger than the commit before this statement, so
 # the last of several replies finds it, regardless of the others. Comparing the position prevents a decision about a
 # later wait of the same sample after the lock had to be waited for.
-# OFFSET 0 and ANY keep the planner on the samples' key; otherwise it scans all waiting samples for each one.
 MARK_READY = fill_names("""
     , complete AS MATERIALIZED (
-        SELECT w.id, w.position FROM waiting w, LATERAL (
-            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = {WAITING} OFFSET 0) s
-        WHERE NOT EXISTS (
+        SELECT w.id, w.position
+        FROM waiting w, LATERAL (SELECT state, position FROM samples WHERE id = w.id OFFSET 0) s
+        WHERE s.state = {WAITING} AND s.position = w.position AND NOT EXISTS (
             SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
-            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id))),
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id OFFSET 0) OFFSET 0)),
     ready AS MATERIALIZED (
-        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = {WAITING}
-            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND +s.state = {WAITING}
+            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position OFFSET 0)
         ORDER BY s.id FOR NO KEY UPDATE)
-    UPDATE samples s SET state = {READY} FROM ready WHERE s.id = ready.id RETURNING s.id""")
+    UPDATE samples SET state = {READY} WHERE id = ANY(ARRAY(SELECT id FROM ready)) RETURNING id""")
 LOOK = text(f"""
     WITH waiting AS MATERIALIZED (
-        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps
-        WHERE call_id = ANY(:calls)){MARK_READY}""")  # noqa: S608 - constants
+        SELECT DISTINCT t.sample_id AS id, t.position + 1 AS position FROM unnest(CAST(:calls AS bigint[])) u(call_id),
+            LATERAL (SELECT sample_id, position FROM steps WHERE call_id = u.call_id OFFSET 0) t){MARK_READY}""")  # noqa: S608
 LOOK_AT = text(f"""
     WITH waiting AS MATERIALIZED (
-        SELECT id, position FROM samples WHERE id = ANY(:ids) AND state = {SampleState.WAITING}){MARK_READY}""")  # noqa: S608
+        SELECT id, position FROM samples WHERE id = ANY(:ids) AND +state = {SampleState.WAITING}){MARK_READY}""")  # noqa: S608
 COMPLETE = sql("""
-    SELECT s.id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
-    WHERE j.state IN {RUNNABLE} AND NOT EXISTS (
+    SELECT s.id FROM jobs j, LATERAL (
+        SELECT id, position FROM samples WHERE job_id = j.id AND state = {WAITING} OFFSET 0) s
+    WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND NOT EXISTS (
         SELECT 1 FROM steps t WHERE {AWAITED_BY_SAMPLE}
-        AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id))
+        AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id OFFSET 0) OFFSET 0)
     ORDER BY s.id LIMIT 1000""")
 # A call without a queue row and without an accepted attempt was parked; a live waiter revives it. Lapses are counted
 # from the attempts, so parking does not clear the record of a suspect.
@@ -508,21 +510,24 @@ REVIVE = sql("""
     INSERT INTO queue (lane, model_id, place, call_id, lapses)
     SELECT c.lane, c.model_id, w.place, c.id,
            (SELECT count(*) FROM attempts a WHERE a.call_id = c.id AND NOT a.accepted AND a.outcome = 'lapsed')
-    FROM calls c, LATERAL (
-        SELECT min({PLACE}) AS place
-        FROM steps t JOIN samples s ON {WAITS_FOR_STEP}
-        JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} WHERE t.call_id = c.id) w
-    WHERE c.id = ANY(:calls) AND NOT c.failed AND w.place IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} c.id)
-      AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
-    ORDER BY c.id
+    FROM (SELECT * FROM calls WHERE id = ANY(:calls)
+          AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} calls.id OFFSET 0)
+          AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = calls.id OFFSET 0) OFFSET 0) c,
+        LATERAL (
+            SELECT min({PLACE}) AS place
+            FROM (SELECT sample_id, position FROM steps WHERE call_id = c.id OFFSET 0) t,
+                LATERAL (SELECT * FROM samples WHERE id = t.sample_id OFFSET 0) s,
+                LATERAL (SELECT * FROM jobs WHERE id = s.job_id OFFSET 0) j
+            WHERE s.state = {WAITING} AND s.position = t.position + 1 AND j.state IN {RUNNABLE}) w
+    WHERE NOT c.failed AND w.place IS NOT NULL ORDER BY c.id
     ON CONFLICT (call_id) DO NOTHING RETURNING call_id""")
 ORPHANS = sql("""
-    SELECT DISTINCT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
-    JOIN steps t ON {AWAITED_BY_SAMPLE}
-    WHERE j.state IN {RUNNABLE}
-      AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = t.call_id)
-      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id)
+    SELECT DISTINCT t.call_id FROM jobs j,
+        LATERAL (SELECT id, position FROM samples WHERE job_id = j.id AND state = {WAITING} OFFSET 0) s,
+        LATERAL (SELECT t.call_id FROM steps t WHERE {AWAITED_BY_SAMPLE} OFFSET 0) t
+    WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE}
+      AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = t.call_id OFFSET 0)
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id OFFSET 0)
     ORDER BY 1 LIMIT 1000""")
 
 
@@ -557,16 +562,18 @@ async def revive_calls(database: Database, calls: Sequence[int]) -> list[int]:
 # Park calls that no live sample waits for: they leave the queue until `revive_calls` queues them again.
 
 PARK = text(f"""
-    DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id)
-    WHERE q.call_id = u.id AND q.token IS NULL AND NOT {WANTED} RETURNING q.call_id""")  # noqa: S608 - constants
+    DELETE FROM queue WHERE token IS NULL AND call_id = ANY(ARRAY(
+        SELECT u.id FROM unnest(CAST(:calls AS bigint[])) u(id) WHERE NOT {WANTED})) RETURNING call_id""")  # noqa: S608
 # Calls for which samples of a cancelling job waited, and for which samples of a paused job wait.
 PENDING = sql("""
-    SELECT q.call_id FROM samples s
-    JOIN jobs j ON j.id = s.job_id AND j.ended_at IS NULL
-        AND s.state = CASE j.state WHEN 'paused' THEN {WAITING} WHEN 'cancelling' THEN {CANCELLED} END
-    JOIN steps t ON {AWAITED_BY_SAMPLE}
-    JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
-    WHERE s.id = ANY(:samples) ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
+    SELECT q.call_id FROM queue q WHERE q.token IS NULL AND q.call_id = ANY(ARRAY(
+        SELECT t.call_id FROM unnest(CAST(:samples AS bigint[])) u(id),
+            LATERAL (SELECT * FROM samples WHERE id = u.id OFFSET 0) s,
+            LATERAL (SELECT * FROM jobs WHERE id = s.job_id OFFSET 0) j,
+            LATERAL (SELECT t.call_id FROM steps t WHERE {AWAITED_BY_SAMPLE} OFFSET 0) t
+        WHERE j.ended_at IS NULL
+          AND s.state = CASE j.state WHEN 'paused' THEN {WAITING} WHEN 'cancelling' THEN {CANCELLED} END))
+    ORDER BY q.call_id FOR UPDATE SKIP LOCKED""")
 IDLE = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state IN ('cancelling', 'paused') ORDER BY id")
 # Follows the index of the samples' key, so that a job of any size is scanned once.
 WALK = text("""
@@ -729,7 +736,7 @@ EXPIRED = text(f"""
 # A revival that raced with the reply can leave a queue row of an answered call: drop it without a charge.
 DROP_ANSWERED = sql("""
     DELETE FROM queue q WHERE q.call_id = ANY(:calls)
-        AND EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} q.call_id) RETURNING q.call_id""")
+        AND EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} q.call_id OFFSET 0) RETURNING q.call_id""")
 HELD = text("""
     SELECT call_id, lapses, token FROM queue WHERE call_id = ANY(:calls) AND token = :token
     ORDER BY call_id FOR UPDATE""")
@@ -789,14 +796,18 @@ async def _charge(
 
 # The sweeper: complete work that a crash or a lost message may have left undone, found from the rows alone.
 
-PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
+PENDING_LANES = text("""
+    SELECT l.lane FROM unnest(CAST(:lanes AS text[])) l(lane) WHERE EXISTS (
+        SELECT 1 FROM models m WHERE EXISTS (
+            SELECT 1 FROM queue WHERE lane = l.lane AND model_id = m.id AND token IS NULL OFFSET 0) OFFSET 0)""")
 # An ended calibration is work as well: its job's samples must be inserted.
 # Starts from live jobs, because a paused or cancelled job may have hundreds of thousands of ready samples.
 READY = sql("""
     SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS}
-                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = {READY} OFFSET 0))
-        OR EXISTS (SELECT 1 FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN {DONE}
-                   WHERE j.state = 'preparing')""")
+                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state <= {READY} OFFSET 0))
+        OR EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state = 'preparing'
+                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare'
+                               AND +s.state IN {DONE} OFFSET 0))""")
 
 
 async def any_ready(connection: AsyncConnection) -> bool:
@@ -824,5 +835,6 @@ async def sweep(database: Database, worker: str) -> set[Lane]:
 async def lanes_with_work(database: Database) -> set[Lane]:
     """Return the lanes with pending calls; a ready sample counts for the judge's lane, whose worker advances it."""
     async with database.transaction() as connection:
-        lanes = {Lane(lane) for lane in (await connection.execute(PENDING_LANES)).scalars()}
+        found = await connection.execute(PENDING_LANES, {"lanes": [lane.value for lane in Lane]})
+        lanes = {Lane(lane) for lane in found.scalars()}
         return lanes | ({Lane.JUDGE} if await any_ready(connection) else set())

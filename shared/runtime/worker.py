@@ -91,6 +91,8 @@ class Chunks:
         self, database: Database, executors: Mapping[str, Executor], claims: Claims, *, name: str, limits: Workers
     ) -> None:
         self.progress = ChunkProgress()
+        self.sizes: dict[int, int] = {}
+        """By model, the number of calls that it answers in `CHUNK_S`, going by its last chunk."""
         self._database = database
         self._executors = executors
         self._claims = claims
@@ -100,6 +102,7 @@ class Chunks:
     async def run(self, claim: Claim, epoch: int | None) -> None:
         """Execute a chunk. In every case, each of its calls is answered, released, or charged with a failure."""
         logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
+        began = time.monotonic()
         open_calls = {call.id for call in claim.calls}
         renewing = asyncio.create_task(self._renew(claim, open_calls))
         try:
@@ -111,6 +114,7 @@ class Chunks:
                 is_defect=lambda error: not (isinstance(error, NotGranted | StreamBroken) or is_passing(error)),
                 is_open=lambda call: call.id in open_calls,
             )
+            self._note_pace(claim, time.monotonic() - began)
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
             self.progress.sources_changed = True
@@ -130,6 +134,12 @@ class Chunks:
             raise
         finally:
             renewing.cancel()
+
+    def _note_pace(self, claim: Claim, seconds: float) -> None:
+        """Size the next chunks by this one, unless it was a small rest, which says little about the pace."""
+        model, size = claim.calls[0].model_id, len(claim.calls)
+        if size >= self.sizes.get(model, FIRST_CHUNK) or seconds > CHUNK_S:
+            self.sizes[model] = min(2 * size, int(size * CHUNK_S / max(seconds, 0.001)))
 
     async def _stream(
         self, claim: Claim, epoch: int | None, open_calls: set[int], calls: Sequence[ClaimedCall]
@@ -230,6 +240,14 @@ async def batch_by_time(stream: AsyncIterator[T], seconds: float, limit: int = 6
         await asyncio.gather(pumping, return_exceptions=True)
 
 
+CHUNK_S = 0.5
+"""Seconds of work in a chunk. Longer chunks cost less, and shorter ones hold up calls of a higher rank less (measured:
+chunks of 64 take two thirds of the processor time per call of chunks of 16)."""
+FIRST_CHUNK = 16
+"""Calls in the first chunk of a model."""
+LEAST_CHUNK = 4
+SPARE = 1.5
+"""Calls that are claimed per slot of a model, so that no slot is empty while replies are committed."""
 POLL_S = 0.25
 """How often a worker with calls in flight looks for new ones; an idle worker waits for a tick."""
 ADVANCE_S = 0.2
@@ -247,10 +265,11 @@ MINING_S = 1.0
 """Pause between two checks for relations to mine."""
 # Models without a lease come first, because their replies create work for the leased ones.
 SOURCES = text("""
-    SELECT m.id, m.needs_lease, m.device, o.model_id IS NOT NULL AS away
+    SELECT m.id, m.needs_lease, m.device, CAST(m.options ->> 'parallel' AS integer) AS slots,
+        o.model_id IS NOT NULL AS away
     FROM models m LEFT JOIN outages o ON o.model_id = m.id
     WHERE m.served AND (m.backend = 'miner') = :mines
-        AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
+        AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL OFFSET 0)
     ORDER BY m.needs_lease, m.id""")
 
 
@@ -261,6 +280,8 @@ class ReadyModel(NamedTuple):
     epoch: int | None
     away: bool
     """Whether its last probe found an outage."""
+    slots: int
+    """Calls that its server answers at the same time; 0 if that is not known."""
 
 
 class LaneWorker:
@@ -391,10 +412,16 @@ class LaneWorker:
     async def _claim(self, sources: Iterable[ReadyModel]) -> asyncio.Task[None] | None:
         """Claim one chunk of calls and start it."""
         for source in sources:
-            claim = await self._claims.claim(self._lane, source.model_id, self._limits.chunk, away=source.away)
+            claim = await self._claims.claim(self._lane, source.model_id, self._size_chunk(source), away=source.away)
             if claim:
                 return asyncio.create_task(self._chunks.run(claim, source.epoch))
         return None
+
+    def _size_chunk(self, source: ReadyModel) -> int:
+        """Return how many calls to claim: what the model answers in `CHUNK_S`, and enough for all its slots."""
+        filling = math.ceil(SPARE * source.slots / self._limits.streams)
+        paced = self._chunks.sizes.get(source.model_id, FIRST_CHUNK)
+        return min(max(LEAST_CHUNK, filling, paced), self._limits.chunk)
 
     async def _look(self) -> tuple[ReadyModel, ...]:
         """Find the models with pending calls that may be sent now, those without a lease first."""
@@ -419,15 +446,15 @@ class LaneWorker:
 
 
 def _list_callable_models(
-    models: Iterable[Row[tuple[int, bool, str | None, bool]]], leases: Mapping[str, DeviceLease | None]
+    models: Iterable[Row[tuple[int, bool, str | None, int | None, bool]]], leases: Mapping[str, DeviceLease | None]
 ) -> Iterator[ReadyModel]:
     """Yield the models whose calls may be sent now: their guard is known and, if they need one, the lease is open."""
     for model in models:
         lease = leases.get(model.device or "")
         if model.needs_lease and lease is not None and lease.grants(model.id):
-            yield ReadyModel(model.id, lease.epoch, model.away)
+            yield ReadyModel(model.id, lease.epoch, model.away, model.slots or 0)
         elif not model.needs_lease and (model.device is None or model.device in leases):
-            yield ReadyModel(model.id, None, model.away)
+            yield ReadyModel(model.id, None, model.away, model.slots or 0)
 
 
 # Trace chunks: each chunk has its own trace, linked to the samples that wait for its calls.
@@ -438,9 +465,10 @@ def _list_callable_models(
 LINKS = 128
 """Upper bound of links per span, the SDK's default."""
 WAITERS = sql("""
-    SELECT DISTINCT s.id, j.public_id FROM steps t
-    JOIN samples s ON s.id = t.sample_id AND s.state = {WAITING} JOIN jobs j ON j.id = s.job_id
-    WHERE t.call_id = ANY(:calls) ORDER BY s.id LIMIT :links""")
+    SELECT DISTINCT s.id, j.public_id FROM (SELECT sample_id FROM steps WHERE call_id = ANY(:calls) OFFSET 0) t,
+        LATERAL (SELECT id, job_id, state FROM samples WHERE id = t.sample_id OFFSET 0) s,
+        LATERAL (SELECT public_id FROM jobs WHERE id = s.job_id OFFSET 0) j
+    WHERE s.state = {WAITING} ORDER BY s.id LIMIT :links""")
 
 
 def trace_executors(executors: Mapping[str, Executor], database: Database) -> Mapping[str, Executor]:

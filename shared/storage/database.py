@@ -68,7 +68,7 @@ NAMES = {
     "ASKED_BY_SAMPLE": "i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal",
     # For jobs of given answers: whether the item has an answer, and the answer of the sample.
     "GIVEN_FOR_ITEM": "j.pipeline NOT IN ('imported', 'measured') OR EXISTS (SELECT 1 FROM given g"
-    " WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)",
+    " WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r OFFSET 0)",
     "GIVEN_TO_SAMPLE": "g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat"
     " AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions')",
     "AWAITED_BY_SAMPLE": "t.sample_id = s.id AND t.position = s.position - 1",
@@ -108,6 +108,7 @@ PINNED_PLANS = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_memoize": "off",
     "jit": "off",
 }
 """Planner settings of the hot path. Its tables are empty when plans are cached and statistics come late, so the planner

@@ -589,7 +589,8 @@ async def find_all_waiting(connection: AsyncConnection) -> list[Waiting]:
 LOST = """
     WITH lost AS MATERIALIZED (
         SELECT m.id, m.name, m.digest, m.device FROM models m
-        WHERE NOT m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id))"""
+        WHERE NOT m.served AND EXISTS (
+            SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id OFFSET 0))"""
 
 
 def make_lost_statement(select: str) -> TextClause:
@@ -598,8 +599,10 @@ def make_lost_statement(select: str) -> TextClause:
 
 
 SELECT_UNSERVED_MODELS_OF_JOB = make_lost_statement("""
-    SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
-    JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} WHERE s.job_id = :job ORDER BY l.name""")
+    SELECT l.name FROM lost l WHERE EXISTS (
+        SELECT 1 FROM queue q JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP}
+        WHERE q.lane = ANY(:lanes) AND q.model_id = l.id AND s.job_id = :job OFFSET 0)
+    GROUP BY l.name ORDER BY l.name""")
 SELECT_UNSERVED_MODELS = make_lost_statement("""
     SELECT l.name, l.digest, waiting.jobs,
         (SELECT digest FROM models n WHERE n.name = l.name AND n.served ORDER BY n.registered_at DESC LIMIT 1) AS now

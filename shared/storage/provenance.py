@@ -266,7 +266,8 @@ JOB = text("""
     LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare'
     LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.id = :job""")
 LAST = text("""
-    SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
+    SELECT r.seq, r.hash, s.ordinal, s.repeat
+    FROM records r, LATERAL (SELECT ordinal, repeat FROM samples WHERE id = r.sample_id OFFSET 0) s
     WHERE r.job_id = :job ORDER BY r.seq DESC LIMIT 1""")
 # Replies to positions before `consumed` belong to the sample. A cancelled sample has consumed none of the replies that
 # it waited for at its end; some may still arrive for other samples.
@@ -279,9 +280,10 @@ SAMPLES = sql("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
         encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
         CASE s.state WHEN {CANCELLED} THEN s.position - 1 ELSE s.position END AS consumed
-    FROM batch s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON {ASKED_BY_SAMPLE}
-    LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
+    FROM batch s, LATERAL (SELECT dataset_id FROM jobs WHERE id = s.job_id OFFSET 0) j,
+        LATERAL (SELECT custom_id, hash FROM items i WHERE {ASKED_BY_SAMPLE} OFFSET 0) i
+        LEFT JOIN LATERAL (SELECT outcome FROM outcomes WHERE sample_id = s.id OFFSET 0) o ON true
+    ORDER BY s.ordinal, s.repeat""")
 # Columns: sample, call, then the fields of `records.CallRecord` in order.
 SELECT_CALL_RECORDS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
@@ -289,8 +291,9 @@ SELECT_CALL_RECORDS = sql("""
         a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
         a.prompt_ms, a.completion_ms, a.trace_id
     FROM unnest(CAST(:samples AS bigint[]), CAST(:consumed AS integer[])) u(id, consumed)
-    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
-    LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id AND t.position < u.consumed
+        CROSS JOIN LATERAL (SELECT * FROM steps WHERE sample_id = u.id OFFSET 0) t
+        CROSS JOIN LATERAL (SELECT * FROM calls WHERE id = t.call_id OFFSET 0) c
+        LEFT JOIN LATERAL (SELECT * FROM attempts a WHERE {ACCEPTED_FOR} c.id OFFSET 0) a ON t.position < u.consumed
     ORDER BY t.sample_id, t.position, t.slot""")
 INTERRUPTIONS = text("""
     SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY(:calls) AND NOT accepted

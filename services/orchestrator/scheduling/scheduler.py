@@ -132,7 +132,7 @@ WORK = text("""
             AND o.since < now() - make_interval(secs => :patience)) AS away
     FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
     WHERE m.served AND (m.device = :device OR NOT m.needs_lease)
-      AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
+      AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id OFFSET 0)""")
 # The number of calls weighs models against each other, and is shown.
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
 # Models that live jobs will need later: if several fit, they are loaded together. A job with pins of another release
@@ -144,21 +144,25 @@ PINNED = sql("""
         CASE jsonb_typeof(p.value -> 'model_id') WHEN 'number' THEN p.value ->> 'model_id' END AS integer)
     WHERE j.state IN {RUNNABLE} AND {HAS_PLUGINS}""")
 ONLINE = sql("""
-    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
-    JOIN steps t ON {AWAITED_BY_SAMPLE} JOIN queue q ON q.call_id = t.call_id
+    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j,
+        LATERAL (SELECT id, position FROM samples WHERE job_id = j.id AND state = {WAITING} OFFSET 0) s,
+        LATERAL (SELECT t.call_id FROM steps t WHERE {AWAITED_BY_SAMPLE} OFFSET 0) t,
+        LATERAL (SELECT model_id FROM queue WHERE call_id = t.call_id OFFSET 0) q
     WHERE j.ended_at IS NULL AND j.online AND j.state IN {RUNNABLE}""")
 # A job starves if it waits for models of this device and has no other work: no call of a resident model or for
 # anything but this device, and no sample that can be advanced.
 STARVED = sql("""
     WITH waits AS MATERIALIZED (
-        SELECT DISTINCT s.job_id, q.model_id FROM queue q JOIN steps t ON t.call_id = q.call_id
-        JOIN samples s ON {WAITS_FOR_STEP}),
+        SELECT DISTINCT s.job_id, q.model_id FROM queue q,
+            LATERAL (SELECT sample_id, position FROM steps WHERE call_id = q.call_id OFFSET 0) t,
+            LATERAL (SELECT job_id, state, position FROM samples WHERE id = t.sample_id OFFSET 0) s
+        WHERE s.state = {WAITING} AND s.position = t.position + 1),
     elsewhere AS MATERIALIZED (
         SELECT w.*, m.needs_lease AND m.device = :device AND NOT m.id = ANY(:resident) AS away
         FROM waits w JOIN models m ON m.id = w.model_id)
     SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN {RUNNABLE}
     WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
-      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = {READY})""")
+      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = {READY} OFFSET 0)""")
 # Use the database's clock: this machine's may be wrong, and a retry must not depend on it.
 AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
 
@@ -326,6 +330,9 @@ class Observer:
 
 LOOK_S = 0.05
 """Seconds between two observations while a job is live; if an observation takes longer, as long as that."""
+BUSY_LOOK_S = 0.5
+"""Longest time between two observations while the resident models have calls and nothing presses: their calls have to
+end before a flip."""
 LONGEST_PAUSE_S = 1.0
 """Seconds to wait while no job is live. It is also the longest pause, because a slow observation may have been an
 outage.
@@ -352,6 +359,8 @@ class Scheduler(Routine):
         self._live_plan = LivePlan(settings, measured_seconds)
         self._database = database
         self._lease = RedisLease(redis, self._device.id)
+        self._busy_s = 0.0
+        """Estimated seconds for which no flip can be due, at the last look."""
         self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
     @property
@@ -364,7 +373,9 @@ class Scheduler(Routine):
         began = time.monotonic()
         live = await self.look()
         took_s = time.monotonic() - began
-        return min(max(LOOK_S, took_s), LONGEST_PAUSE_S) if live else LONGEST_PAUSE_S
+        # Half of the time that is left, because it is an estimate.
+        pause_s = max(LOOK_S, took_s, min(self._busy_s / 2, BUSY_LOOK_S))
+        return min(pause_s, LONGEST_PAUSE_S) if live else LONGEST_PAUSE_S
 
     async def look(self) -> bool:
         """Flip if it is time, and return whether any job is live."""
@@ -372,6 +383,7 @@ class Scheduler(Routine):
             snapshot, residency, live = await self.observer.observe(connection)
             if residency is not None and residency.state == "quarantined":
                 residency = replace(residency, retry=await self._lease.is_retry_requested(residency.epoch))
+            self._busy_s = estimate_busy_s(snapshot, residency)
             drained = await devices.find_drain(connection, self._device.id) is not None
             target = self._decide(snapshot, residency, drained=drained)
             if target is not None and target.models and self._device.residency == "auto":
@@ -421,6 +433,13 @@ class Scheduler(Routine):
             await self._lease.publish(epoch, Phase.DRAINING)
         except RedisError as error:
             _log.warning("lease not flipped, the guard refuses the old epoch anyway: %s", error)
+
+
+def estimate_busy_s(snapshot: WorkloadSnapshot, held: DeviceResidency | None) -> float:
+    """Estimate for how many seconds the models that the device holds have calls; 0 if a request or a job presses."""
+    if held is None or held.state != "open" or any(load.online_s or load.starved_s for load in snapshot.loads):
+        return 0.0
+    return sum(load.calls * (load.call_s or 0.0) for load in snapshot.loads if load.model_id in held.models)
 
 
 FEWEST = 5
