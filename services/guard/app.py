@@ -81,6 +81,11 @@ def _describe_difference(before: str | None, now: str | None) -> str:
 
 
 POLL_S = 0.1
+"""Between two looks for a wanted residency."""
+SOON_S = 0.02
+"""The same while the device has just run out of calls, so that it stands idle for a shorter time before a flip."""
+EXPECTED_S = 2.0
+"""How long after its last call a flip is expected."""
 RETRY_S = 5.0
 """Between two attempts to register the models that were not found."""
 PROBE_S = 5.0
@@ -204,7 +209,7 @@ class GuardService:
             except Exception:  # noqa: BLE001 - the loop must outlive every outage; the calls' epoch check does not depend on it
                 _log.exception("reconciling failed; trying again")
                 await self._pause(1)
-            await self._pause(POLL_S)
+            await self._pause(SOON_S if 0 < self.guard.idle_s < EXPECTED_S else POLL_S)
 
     async def probe_for_ever(self) -> None:
         """Have a quarantined device tried again at once when an obstacle that was seen is gone.

@@ -64,6 +64,8 @@ class Guard:
         self._residents: dict[int, ServedModel] = {}
         self._remote: dict[int, ServedModel] = {}
         self._in_flight = 0
+        self._idle_since = float("-inf")
+        """When the last leased call in flight ended, in seconds of the event loop."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._running: set[asyncio.Task[Completion]] = set()
@@ -90,6 +92,11 @@ class Guard:
     def in_flight(self) -> int:
         """Number of leased calls that were admitted and have not ended."""
         return self._in_flight
+
+    @property
+    def idle_s(self) -> float:
+        """Return the seconds since the last leased call ended; 0 while one is in flight."""
+        return 0.0 if self._in_flight else asyncio.get_running_loop().time() - self._idle_since
 
     async def wait_idle(self) -> None:
         """Return when no leased call is in flight."""
@@ -147,6 +154,7 @@ class Guard:
         self._running.discard(task)
         self._in_flight -= 1
         if self._in_flight == 0:
+            self._idle_since = asyncio.get_running_loop().time()
             self._idle.set()
 
     async def _complete(self, call: ModelCall, epoch: int | None) -> Completion:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, zip_longest
+from operator import itemgetter
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -189,7 +190,9 @@ def _add_up(parts: Iterable[Mapping[str, float]]) -> list[tuple[str, float]]:
             by_document[document].append(value)
     # fsum is exact, so that adding in another order cannot break a tie.
     fused = [(document, math.fsum(values)) for document, values in by_document.items()]
-    return sorted(fused, key=lambda entry: (-entry[1], entry[0]))
+    fused.sort(key=itemgetter(0))
+    fused.sort(key=itemgetter(1), reverse=True)  # stable, so equal scores keep the order of their hashes
+    return fused
 
 
 def _check(weights: Sequence[float], lists: Sequence[object]) -> list[float]:

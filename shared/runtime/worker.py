@@ -80,6 +80,8 @@ class ChunkProgress:
         """Set when a reply is committed or a call is released."""
         self.ready = 0
         """Samples that became ready since the worker's last advance."""
+        self.leased = 0
+        """Chunks in flight that run under a lease."""
         self.sources_changed = False
         """Whether the worker's cached view of lease and queue is outdated."""
 
@@ -105,6 +107,7 @@ class Chunks:
         began = time.monotonic()
         open_calls = {call.id for call in claim.calls}
         renewing = asyncio.create_task(self._renew(claim, open_calls))
+        self.progress.leased += epoch is not None
         try:
             await isolate(
                 claim.calls,
@@ -133,6 +136,7 @@ class Chunks:
             await self._claims.release(claim.token, sorted(open_calls))
             raise
         finally:
+            self.progress.leased -= epoch is not None
             renewing.cancel()
 
     def _note_pace(self, claim: Claim, seconds: float) -> None:
@@ -253,6 +257,8 @@ POLL_S = 0.25
 ADVANCE_S = 0.2
 """How often ready samples are advanced while calls can be claimed: a batch costs little more than one sample. If
 nothing can be claimed, they are advanced at once."""
+ADVANCE_SOON_S = 0.05
+"""The same while the device has no calls of this worker, which the ready samples may have."""
 UNSENT_S = 5.0
 """How long an overdue drain continues before it tries again to send the next tick."""
 ADVANCE_FOR_S = 1.0
@@ -390,7 +396,8 @@ class LaneWorker:
 
     def _is_due(self, running: set[asyncio.Task[None]]) -> bool:
         """Tell whether to advance now: it is idle, or samples are ready and a stream is free or the pause is over."""
-        waited = time.monotonic() - self._advanced_at >= ADVANCE_S
+        pause_s = ADVANCE_S if self._progress.leased else ADVANCE_SOON_S
+        waited = time.monotonic() - self._advanced_at >= pause_s
         return not running or (self._progress.ready > 0 and (waited or len(running) < self._limits.streams))
 
     async def _advance(self) -> bool:
