@@ -44,10 +44,11 @@
 
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT j.id, 'item', i.ordinal, r, 0
-    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
-        AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
+    FROM jobs j, LATERAL (
+        SELECT ordinal FROM items WHERE dataset_id = j.dataset_id
+            AND ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), ordinal + 1) OFFSET 0) i
     CROSS JOIN generate_series(0, j.repeats - 1) r
-    WHERE j.id = ANY($1) AND (j.pipeline NOT IN ('imported', 'measured') OR EXISTS (SELECT 1 FROM given g WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)) ORDER BY j.id, r, i.ordinal
+    WHERE j.id = ANY($1) AND (j.pipeline NOT IN ('imported', 'measured') OR EXISTS (SELECT 1 FROM given g WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r OFFSET 0)) ORDER BY j.id, r, i.ordinal
 
 
     INSERT INTO steps (sample_id, position, slot, call_id, created)
@@ -55,8 +56,10 @@
                          CAST($4 AS bigint[]), CAST($5 AS boolean[]))
 
 
-    SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON a.accepted AND a.call_id = c.id
-    WHERE c.key = ANY($1) AND NOT c.failed
+    SELECT c.key, c.id, a.reply
+    FROM unnest(CAST($1 AS bytea[])) u(key),
+        LATERAL (SELECT id, key FROM calls WHERE key = u.key AND NOT failed OFFSET 0) c
+        LEFT JOIN LATERAL (SELECT a.reply FROM attempts a WHERE a.accepted AND a.call_id = c.id OFFSET 0) a ON true
 
 
     SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY($1) AND NOT accepted
@@ -79,8 +82,8 @@
 
     SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= $1 AND CASE j.state
         WHEN 'preparing' THEN EXISTS (
-            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3))
-        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND +s.state IN (2, 3) OFFSET 0)
+        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1) OFFSET 0)
         ELSE j.state IN ('cancelling', 'finalizing') END ORDER BY j.id
 
 
@@ -93,10 +96,11 @@
     LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.id = $1
 
 
-    SELECT m.id, m.needs_lease, m.device, o.model_id IS NOT NULL AS away
+    SELECT m.id, m.needs_lease, m.device, CAST(m.options ->> 'parallel' AS integer) AS slots,
+        o.model_id IS NOT NULL AS away
     FROM models m LEFT JOIN outages o ON o.model_id = m.id
     WHERE m.served AND (m.backend = 'miner') = $1
-        AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = $2 AND q.model_id = m.id AND q.token IS NULL)
+        AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = $2 AND q.model_id = m.id AND q.token IS NULL OFFSET 0)
     ORDER BY m.needs_lease, m.id
 
 
@@ -108,20 +112,23 @@
     ORDER BY id LIMIT 1
 
 
-    SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
+    SELECT r.seq, r.hash, s.ordinal, s.repeat
+    FROM records r, LATERAL (SELECT ordinal, repeat FROM samples WHERE id = r.sample_id OFFSET 0) s
     WHERE r.job_id = $1 ORDER BY r.seq DESC LIMIT 1
 
 
-    SELECT s.failure, s.detail, o.outcome FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = $1 AND s.kind = 'prepare' AND s.state IN (2, 3)
+    SELECT s.failure, s.detail, o.outcome FROM samples s
+        LEFT JOIN LATERAL (SELECT outcome FROM outcomes WHERE sample_id = s.id OFFSET 0) o ON true
+    WHERE s.job_id = $1 AND s.kind = 'prepare' AND +s.state IN (2, 3)
 
 
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
         i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
-    FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb))
-    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
-    LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions')
-    WHERE s.state = 0 ORDER BY s.id LIMIT $2 FOR NO KEY UPDATE OF s SKIP LOCKED
+    FROM (SELECT * FROM jobs j
+          WHERE j.ended_at IS NULL AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb)) ORDER BY j.id OFFSET 0) j,
+        LATERAL (SELECT * FROM samples WHERE job_id = j.id AND state <= 0 LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) s
+        LEFT JOIN LATERAL (SELECT * FROM items i WHERE i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal OFFSET 0) i ON s.kind = 'item'
+        LEFT JOIN LATERAL (SELECT * FROM given g WHERE g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions') OFFSET 0) g ON true LIMIT $2
 
 
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
@@ -129,14 +136,17 @@
         a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
         a.prompt_ms, a.completion_ms, a.trace_id
     FROM unnest(CAST($1 AS bigint[]), CAST($2 AS integer[])) u(id, consumed)
-    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
-    LEFT JOIN attempts a ON a.accepted AND a.call_id = t.call_id AND t.position < u.consumed
+        CROSS JOIN LATERAL (SELECT * FROM steps WHERE sample_id = u.id OFFSET 0) t
+        CROSS JOIN LATERAL (SELECT * FROM calls WHERE id = t.call_id OFFSET 0) c
+        LEFT JOIN LATERAL (SELECT * FROM attempts a WHERE a.accepted AND a.call_id = c.id OFFSET 0) a ON t.position < u.consumed
     ORDER BY t.sample_id, t.position, t.slot
 
 
     SELECT t.sample_id, t.position, c.key, c.id, a.reply
-    FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON a.accepted AND a.call_id = t.call_id
-    WHERE t.sample_id = ANY($1) ORDER BY t.sample_id, t.position, t.slot
+    FROM (SELECT * FROM steps WHERE sample_id = ANY($1) OFFSET 0) t,
+        LATERAL (SELECT id, key FROM calls WHERE id = t.call_id OFFSET 0) c
+        LEFT JOIN LATERAL (SELECT a.reply FROM attempts a WHERE a.accepted AND a.call_id = c.id OFFSET 0) a ON true
+    ORDER BY t.sample_id, t.position, t.slot
 
 
     UPDATE jobs SET state = 'running', prepared = $1, running_at = clock_timestamp(), version = version + 1
@@ -155,16 +165,16 @@
     RETURNING j.id
 
 
-    UPDATE samples s SET state = 1, position = u.position
-    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[])) u(id, position)
-    WHERE s.id = u.id AND s.state = 0
+    UPDATE samples s SET ended_at = clock_timestamp(), (state, position, failure, detail) = (
+        SELECT u.state, u.position, u.failure, u.detail
+        FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[]), CAST($3 AS smallint[]),
+            CAST($4 AS text[]), CAST($5 AS text[])) u(id, state, position, failure, detail)
+        WHERE u.id = s.id) WHERE s.id = ANY($1) AND +s.state = 0
 
 
-    UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
-        ended_at = clock_timestamp()
-    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[]), CAST($3 AS smallint[]),
-        CAST($4 AS text[]), CAST($5 AS text[])) u(id, state, position, failure, detail)
-    WHERE s.id = u.id AND s.state = 0
+    UPDATE samples s SET state = 1, position = (
+        SELECT u.position FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[])) u(id, position)
+        WHERE u.id = s.id) WHERE s.id = ANY($1) AND +s.state = 0
 
 
     WITH batch AS MATERIALIZED (
@@ -173,9 +183,10 @@
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
         encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
         CASE s.state WHEN 4 THEN s.position - 1 ELSE s.position END AS consumed
-    FROM batch s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
-    LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat
+    FROM batch s, LATERAL (SELECT dataset_id FROM jobs WHERE id = s.job_id OFFSET 0) j,
+        LATERAL (SELECT custom_id, hash FROM items i WHERE i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal OFFSET 0) i
+        LEFT JOIN LATERAL (SELECT outcome FROM outcomes WHERE sample_id = s.id OFFSET 0) o ON true
+    ORDER BY s.ordinal, s.repeat
 
 
     WITH live AS (
@@ -188,9 +199,12 @@
 
 
     WITH locked AS MATERIALIZED (
-        SELECT q.call_id, q.token FROM unnest(CAST($1 AS bigint[]), CAST($2 AS uuid[])) u(call_id, token)
-        JOIN queue q ON q.call_id = u.call_id AND q.token = u.token ORDER BY q.call_id FOR UPDATE OF q),
-    gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
+        SELECT call_id, token FROM queue WHERE call_id = ANY($1) AND token = ANY($2)
+        ORDER BY call_id FOR UPDATE),
+    gone AS (
+        DELETE FROM queue WHERE call_id = ANY(ARRAY(
+            SELECT l.call_id FROM locked l
+            JOIN unnest(CAST($1 AS bigint[]), CAST($2 AS uuid[])) u(call_id, token) USING (call_id, token))))
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
                           concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
                           completion_ms, trace_id)
@@ -198,18 +212,19 @@
            u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
            u.prompt_ms, u.completion_ms, u.trace_id
     FROM locked l JOIN unnest(
-        CAST($1 AS bigint[]), CAST($4 AS text[]), CAST($5 AS bytea[]), CAST($6 AS text[]),
-        CAST($7 AS bigint[]), CAST($8 AS timestamptz[]), CAST($9 AS timestamptz[]),
-        CAST($10 AS smallint[]), CAST($11 AS bytea[]), CAST($12 AS integer[]),
-        CAST($13 AS integer[]), CAST($14 AS text[]), CAST($15 AS real[]),
-        CAST($16 AS real[]), CAST($17 AS text[]))
-        u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
+        CAST($1 AS bigint[]), CAST($2 AS uuid[]), CAST($4 AS text[]), CAST($5 AS bytea[]),
+        CAST($6 AS text[]), CAST($7 AS bigint[]), CAST($8 AS timestamptz[]),
+        CAST($9 AS timestamptz[]), CAST($10 AS smallint[]), CAST($11 AS bytea[]),
+        CAST($12 AS integer[]), CAST($13 AS integer[]), CAST($14 AS text[]),
+        CAST($15 AS real[]), CAST($16 AS real[]), CAST($17 AS text[]))
+        u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
+          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
+        ON u.call_id = l.call_id AND u.token = l.token
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id
 
 
     WITH picked AS MATERIALIZED (
-    SELECT q.lane, q.model_id, q.place, q.seq, q.call_id AS id FROM queue q
+    SELECT q.call_id AS id FROM queue q
     WHERE q.lane = $1 AND q.model_id = $2 AND q.token IS NULL
       AND (q.not_before IS NULL OR q.not_before <= now()
            OR q.not_before > now() + make_interval(secs => 600)) AND q.lapses = 0
@@ -218,26 +233,24 @@
           AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = $2)
         ORDER BY q.place, q.seq LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED)
     , seen AS MATERIALIZED (SELECT u.*, EXISTS (
-        SELECT 1 FROM steps t,
-            LATERAL (SELECT s.job_id FROM samples s
-                     WHERE s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1 OFFSET 0) s,
-            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
-        WHERE t.call_id = u.id) AS wanted FROM picked u),
+        SELECT 1 FROM (SELECT sample_id, position FROM steps WHERE call_id = u.id OFFSET 0) t,
+            LATERAL (SELECT job_id, state, position FROM samples WHERE id = t.sample_id OFFSET 0) s,
+            LATERAL (SELECT state FROM jobs WHERE id = s.job_id OFFSET 0) j
+        WHERE s.state = 1 AND s.position = t.position + 1 AND j.state IN ('preparing', 'running')) AS wanted FROM picked u),
     claimed AS (
-        UPDATE queue q SET token = $4, claim_until = now() + make_interval(secs => $5) FROM seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND p.wanted),
-    parked AS (
-        DELETE FROM queue q USING seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND NOT p.wanted),
+        UPDATE queue SET token = $4, claim_until = now() + make_interval(secs => $5)
+        WHERE call_id = ANY(ARRAY(SELECT id FROM seen WHERE wanted))),
+    parked AS (DELETE FROM queue WHERE call_id = ANY(ARRAY(SELECT id FROM seen WHERE NOT wanted))),
     trying AS (
         UPDATE outages SET next_try = now() + make_interval(secs => 30.0)
         WHERE model_id = $2 AND EXISTS (SELECT 1 FROM seen p WHERE p.wanted) RETURNING model_id)
     SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
-    FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id
+    FROM seen p, LATERAL (SELECT * FROM calls WHERE id = p.id OFFSET 0) c,
+        LATERAL (SELECT device FROM models WHERE id = c.model_id OFFSET 0) m ORDER BY c.id
 
 
     WITH picked AS MATERIALIZED (
-    SELECT q.lane, q.model_id, q.place, q.seq, q.call_id AS id FROM queue q
+    SELECT q.call_id AS id FROM queue q
     WHERE q.lane = $1 AND q.model_id = $2 AND q.token IS NULL
       AND (q.not_before IS NULL OR q.not_before <= now()
            OR q.not_before > now() + make_interval(secs => 600)) AND q.lapses > 0
@@ -245,38 +258,36 @@
           AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = $2 AND NOT (o.next_try <= now() OR o.next_try > now() + make_interval(secs => 600)))
         ORDER BY q.place, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
     , seen AS MATERIALIZED (SELECT u.*, EXISTS (
-        SELECT 1 FROM steps t,
-            LATERAL (SELECT s.job_id FROM samples s
-                     WHERE s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1 OFFSET 0) s,
-            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
-        WHERE t.call_id = u.id) AS wanted FROM picked u),
+        SELECT 1 FROM (SELECT sample_id, position FROM steps WHERE call_id = u.id OFFSET 0) t,
+            LATERAL (SELECT job_id, state, position FROM samples WHERE id = t.sample_id OFFSET 0) s,
+            LATERAL (SELECT state FROM jobs WHERE id = s.job_id OFFSET 0) j
+        WHERE s.state = 1 AND s.position = t.position + 1 AND j.state IN ('preparing', 'running')) AS wanted FROM picked u),
     claimed AS (
-        UPDATE queue q SET token = $3, claim_until = now() + make_interval(secs => $4) FROM seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND p.wanted),
-    parked AS (
-        DELETE FROM queue q USING seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND NOT p.wanted),
+        UPDATE queue SET token = $3, claim_until = now() + make_interval(secs => $4)
+        WHERE call_id = ANY(ARRAY(SELECT id FROM seen WHERE wanted))),
+    parked AS (DELETE FROM queue WHERE call_id = ANY(ARRAY(SELECT id FROM seen WHERE NOT wanted))),
     trying AS (
         UPDATE outages SET next_try = now() + make_interval(secs => 30.0)
         WHERE model_id = $2 AND EXISTS (SELECT 1 FROM seen p WHERE p.wanted) RETURNING model_id)
     SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
-    FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id
+    FROM seen p, LATERAL (SELECT * FROM calls WHERE id = p.id OFFSET 0) c,
+        LATERAL (SELECT device FROM models WHERE id = c.model_id OFFSET 0) m ORDER BY c.id
 
 
     WITH waiting AS MATERIALIZED (
-        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps
-        WHERE call_id = ANY($1))
+        SELECT DISTINCT t.sample_id AS id, t.position + 1 AS position FROM unnest(CAST($1 AS bigint[])) u(call_id),
+            LATERAL (SELECT sample_id, position FROM steps WHERE call_id = u.call_id OFFSET 0) t)
     , complete AS MATERIALIZED (
-        SELECT w.id, w.position FROM waiting w, LATERAL (
-            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = 1 OFFSET 0) s
-        WHERE NOT EXISTS (
+        SELECT w.id, w.position
+        FROM waiting w, LATERAL (SELECT state, position FROM samples WHERE id = w.id OFFSET 0) s
+        WHERE s.state = 1 AND s.position = w.position AND NOT EXISTS (
             SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
-            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.accepted AND a.call_id = t.call_id))),
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.accepted AND a.call_id = t.call_id OFFSET 0) OFFSET 0)),
     ready AS MATERIALIZED (
-        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = 1
-            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND +s.state = 1
+            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position OFFSET 0)
         ORDER BY s.id FOR NO KEY UPDATE)
-    UPDATE samples s SET state = 0 FROM ready WHERE s.id = ready.id RETURNING s.id
+    UPDATE samples SET state = 0 WHERE id = ANY(ARRAY(SELECT id FROM ready)) RETURNING id
 
 INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at) SELECT 1, 'cpu:0', 0, array_agg(id), 'first', 'open', now() FROM models WHERE needs_lease ON CONFLICT DO NOTHING
 

@@ -156,7 +156,7 @@ def scheduler(settings: Settings, database: Database, redis: Redis, ticks: list[
 
 async def test_work_for_a_model_that_is_not_resident_is_a_wish(scheduler: Scheduler, database: Database) -> None:
     generator = await work_for_the_generator(database)
-    assert await scheduler.look()
+    assert await scheduler.look() is not None
     assert await wishes(database) == [([generator], "first")]
 
 
@@ -398,7 +398,7 @@ async def test_without_jobs_nothing_is_live(scheduler: Scheduler, database: Data
     await furnish(database, 1)
     assert not await scheduler.look()
     await submit_job(database, "closed-book")
-    assert await scheduler.look()
+    assert await scheduler.look() is not None
 
 
 async def test_the_sweep_ticks_the_lanes_that_have_work(

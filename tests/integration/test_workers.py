@@ -394,6 +394,58 @@ async def test_a_call_that_cannot_be_run_fails_alone(database: Database, seen: S
     seen.note("that call and its sample failed after three tries; the other seven were answered at once")
 
 
+# The size of chunks: what a model answers in half a second, and enough for all its slots.
+
+
+class PacedExecutor(ScriptedExecutor):
+    """Takes `seconds` per call, by its own clock, and remembers the sizes of its chunks."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.now = 1000.0
+        self.sizes: list[int] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+        self.sizes.append(len(calls))
+        async for each in super().run(calls, epoch):
+            self.now += self.seconds
+            yield each
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slots", "sizes"),
+    [
+        (0.002, 1, [16, 32, 64, 64]),
+        (0.02, 1, [16, 25, 25, 25]),
+        (1.0, 1, [16, 4, 4, 4]),
+        (1.0, 8, [16, 12, 12, 12]),
+        (0.002, 1000, [64, 64, 64, 64]),
+    ],
+)
+async def test_a_chunk_is_what_the_model_answers_in_half_a_second_and_fills_its_slots(
+    database: Database, monkeypatch: pytest.MonkeyPatch, seconds: float, slots: int, sizes: list[int]
+) -> None:
+    await queue_job(database, items=256)
+    await run_sql(database, "UPDATE models SET options = jsonb_build_object('parallel', CAST(:n AS integer))", n=slots)
+    paced = PacedExecutor(seconds)
+    monkeypatch.setattr(worker_runtime, "time", paced)
+    await worker(database, Lane.GENERATE, paced, streams=1).drain()
+    assert paced.sizes[:4] == sizes
+
+
+async def test_an_operator_may_claim_fewer_calls_at_once(database: Database) -> None:
+    await queue_job(database, items=5)
+    paced = PacedExecutor(0.0)
+    await worker(database, Lane.GENERATE, paced, chunk=1).drain()
+    assert paced.sizes == [1] * 5
+
+
 # Jobs run to their end on a real database: every call once, every sample once, whatever is asked twice is reused.
 
 

@@ -359,8 +359,6 @@ class Scheduler(Routine):
         self._live_plan = LivePlan(settings, measured_seconds)
         self._database = database
         self._lease = RedisLease(redis, self._device.id)
-        self._busy_s = 0.0
-        """Estimated seconds for which no flip can be due, at the last look."""
         self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
     @property
@@ -371,19 +369,20 @@ class Scheduler(Routine):
     async def run_once(self) -> float:
         """Observe the work once, and flip if it is time."""
         began = time.monotonic()
-        live = await self.look()
+        busy_s = await self.look()
         took_s = time.monotonic() - began
+        if busy_s is None:
+            return LONGEST_PAUSE_S
         # Half of the time that is left, because it is an estimate.
-        pause_s = max(LOOK_S, took_s, min(self._busy_s / 2, BUSY_LOOK_S))
-        return min(pause_s, LONGEST_PAUSE_S) if live else LONGEST_PAUSE_S
+        return min(max(LOOK_S, took_s, min(busy_s / 2, BUSY_LOOK_S)), LONGEST_PAUSE_S)
 
-    async def look(self) -> bool:
-        """Flip if it is time, and return whether any job is live."""
+    async def look(self) -> float | None:
+        """Flip if it is time; return for about how many seconds no flip can be due, and None if no job is live."""
         async with self._database.snapshot() as connection:
             snapshot, residency, live = await self.observer.observe(connection)
             if residency is not None and residency.state == "quarantined":
                 residency = replace(residency, retry=await self._lease.is_retry_requested(residency.epoch))
-            self._busy_s = estimate_busy_s(snapshot, residency)
+            busy_s = estimate_busy_s(snapshot, residency) if live else None
             drained = await devices.find_drain(connection, self._device.id) is not None
             target = self._decide(snapshot, residency, drained=drained)
             if target is not None and target.models and self._device.residency == "auto":
@@ -391,7 +390,7 @@ class Scheduler(Routine):
                 groups = await self._live_plan.groups(connection)
                 target = self._decide(snapshot, residency, groups=groups)
             if target is None:
-                return live
+                return busy_s
             # A committed reply that was not processed yet may give the resident model more work. It has to be sought in
             # this snapshot: a later one would miss a reply that is processed in between.
             complete = [] if target.cause in PRESSING else await find_complete_samples(connection)
@@ -400,7 +399,7 @@ class Scheduler(Routine):
             await self.ticker.tick(Lane.JUDGE)
         else:
             await self._flip(residency.epoch if residency else 0, target)
-        return live
+        return busy_s
 
     def _decide(
         self,

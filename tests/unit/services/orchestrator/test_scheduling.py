@@ -16,17 +16,20 @@ from services.orchestrator.scheduling import routines, scheduler
 from services.orchestrator.scheduling.demands import Needs, count_dry, estimate_new
 from services.orchestrator.scheduling.routines import OUTAGE_S, Routine
 from services.orchestrator.scheduling.scheduler import (
+    BUSY_LOOK_S,
     COUNTED_S,
     LONGEST_PAUSE_S,
     LOOK_S,
     QueueCounts,
     Scheduler,
+    estimate_busy_s,
     predict_next_flip,
 )
 from services.orchestrator.scheduling.whatif import ModelWanted, make_demands
 from shared.calls import Lane
 from shared.lease.memory import Hardware
 from shared.lease.plan import Plan, Room, plan
+from shared.lease.policy import DeviceResidency, ModelLoad, WorkloadSnapshot
 from shared.params import GateParams, GradingParams, HydeParams, Params, RerankParams
 from shared.pipelines.binding import Binding, Pin
 from shared.runtime.advance import JobSpec
@@ -65,18 +68,55 @@ def looking(hands: Hands) -> Scheduler:
 
 
 @pytest.mark.parametrize(
-    ("took_s", "live", "pause_s"),
-    [(0.001, True, LOOK_S), (0.3, True, 0.3), (8.0, True, LONGEST_PAUSE_S), (0.001, False, LONGEST_PAUSE_S)],
+    ("took_s", "busy_s", "pause_s"),
+    [
+        (0.001, 0.0, LOOK_S),
+        (0.3, 0.0, 0.3),
+        (8.0, 0.0, LONGEST_PAUSE_S),
+        (0.001, None, LONGEST_PAUSE_S),
+        (0.001, 0.4, 0.2),
+        (0.3, 0.4, 0.3),
+        (0.001, 600.0, BUSY_LOOK_S),
+    ],
 )
 async def test_the_pause_after_a_look_has_an_upper_bound(
-    looking: Scheduler, hands: Hands, monkeypatch: pytest.MonkeyPatch, took_s: float, live: bool, pause_s: float
+    looking: Scheduler,
+    hands: Hands,
+    monkeypatch: pytest.MonkeyPatch,
+    took_s: float,
+    busy_s: float | None,
+    pause_s: float,
 ) -> None:
-    async def look() -> bool:
+    async def look() -> float | None:
         hands.now += took_s
-        return live
+        return busy_s
 
     monkeypatch.setattr(looking, "look", look)
     assert await looking.run_once() == pytest.approx(pause_s)
+
+
+JUDGE = ModelLoad(model_id=1, footprint_mib=100, lane=Lane.JUDGE, calls=30, call_s=0.1)
+GENERATOR = ModelLoad(model_id=2, footprint_mib=100, lane=Lane.GENERATE, calls=7, call_s=2.0)
+HELD = DeviceResidency(epoch=3, models=(1,), state="open")
+
+
+@pytest.mark.parametrize(
+    ("loads", "held", "busy_s"),
+    [
+        ((JUDGE, GENERATOR), HELD, 3.0),
+        ((JUDGE,), None, 0.0),
+        ((JUDGE,), replace(HELD, state="loading"), 0.0),
+        ((GENERATOR,), HELD, 0.0),
+        ((replace(JUDGE, call_s=None),), HELD, 0.0),
+        ((JUDGE, replace(GENERATOR, online_s=0.2)), HELD, 0.0),
+        ((JUDGE, replace(GENERATOR, starved_s=0.2)), HELD, 0.0),
+    ],
+)
+def test_the_scheduler_pauses_while_the_resident_models_have_calls_and_nobody_presses(
+    loads: tuple[ModelLoad, ...], held: DeviceResidency | None, busy_s: float
+) -> None:
+    snapshot = WorkloadSnapshot(loads=loads, ready=False, cpu_calls=0, cpu_idle_s=0.0)
+    assert estimate_busy_s(snapshot, held) == pytest.approx(busy_s)
 
 
 class Failing(Routine):
