@@ -147,21 +147,22 @@ def run_part(
     others, load, began = watch(), os.getloadavg()[0], time.monotonic()
     rows: list[Row | str | float] = []
     print_rows(keep(part.run(), rows))
-    found = [row for row in rows if isinstance(row, float)]
-    if not found:
+    figures = [row for row in rows if isinstance(row, float)]
+    if not figures:
         print(f"\n{part.name} has no figure")
         return
+    seconds, others_after = round(time.monotonic() - began), watch()
     entry = Entry(
         date=datetime.now(UTC).date().isoformat(), commit=commit(), cores=os.cpu_count() or 1, load=round(load, 2),
-        others=max(others, watch()), part=part.name, figure=found[-1], goal=part.goal,
-        seconds=round(time.monotonic() - began), rows=[row for row in rows if not isinstance(row, float)],
+        others=max(others, others_after), part=part.name, figure=figures[-1], goal=part.goal, seconds=seconds,
+        rows=[dict(row) if isinstance(row, Mapping) else row for row in rows if not isinstance(row, float)],
     )  # fmt: skip
     known = read_history(history)
     print(f"\n{describe(part, entry, find_previous(known, entry))}")
     if entry.others > BUSY:
         print(
-            f"Nothing is written: other programs used {entry.others:.0f} % of the processors, and the limit is"
-            f" {BUSY:.0f} %. Run it again when they have ended."
+            f"Nothing is written: other programs used {others:.0f} % of the processors before and {others_after:.0f} %"
+            f" after the part, and the limit is {BUSY:.0f} %. Run it again when they have ended."
         )
     else:
         add(history, entry)

@@ -72,7 +72,7 @@ def floor(items: int = 200, rounds: int = 5) -> Rows:
 def slow(items: int = 400, rounds: int = 2, call_s: float = 0.1) -> Rows:
     """Time a job against two bare loops, as `floor` does, at a remote model that takes `call_s` and no processor."""
     with slow_model(call_s) as url:
-        model = {"driver": "remote", "url": url, "parallel": SLOTS}
+        model: dict[str, Any] = {"driver": "remote", "url": url, "parallel": SLOTS}
         with start_scripted(model, model) as running:
             running.upload_made_up(items)
             first = running.complete(name="first", **MADE_UP)
@@ -88,7 +88,7 @@ def slow(items: int = 400, rounds: int = 2, call_s: float = 0.1) -> Rows:
 
 
 @benchmark
-def calls(items: int = 5000, rounds: int = 2, chunk: int = 0, judges: int = 1) -> Rows:
+def calls(items: int = 5000, rounds: int = 1, chunk: int = 0, judges: int = 1) -> Rows:
     """Count calls per second through API, Celery tick, worker, guard and back, with models that answer at once.
 
     This is the runtime's own cost; every commit is durable. `chunk` calls are claimed together, by default as many as
@@ -148,7 +148,9 @@ def measure_job(running: Stack, dataset: str) -> Generator[Row, None, float]:
 @contextmanager
 def start_fast(**workers: int) -> Iterator[Stack]:
     """Run a stack whose models answer at once, with other settings of its workers."""
-    with start_scripted(**{f"MATHRAG_WORKERS__{name}": str(value) for name, value in workers.items()}) as running:
+    with start_scripted(
+        FAST, FAST, **{f"MATHRAG_WORKERS__{name}": str(value) for name, value in workers.items()}
+    ) as running:
         yield running
 
 

@@ -354,7 +354,7 @@ def staging_gpu(
     cap_mib: int = 12288, judge: str = "3b", generator: str = "4b", items: int = 40, rounds: int = 3, jobs: int = 16,
     command: tuple[str, ...] = ("llama-server", "--n-gpu-layers", "99"),
 ) -> Rows:  # fmt: skip
-    """Run `staging` on a GPU that has no more memory left than a 12 GB card, with models of real size.
+    """Run `staging` and `staged-service` on a GPU with as much memory as a 12 GB card, with models of real size.
 
         .venv/bin/pip install gguf nvidia-ml-py
 
@@ -370,7 +370,8 @@ def staging_gpu(
         os.environ["MATHRAG_CONFIG"] = str(write_configuration(Path(folder), uuid, cap_mib, list(command)))
         with hold_all_but(cap_mib):
             yield f"{asyncio.run(NvmlMemory(uuid).read()).free:.0f} MiB of the GPU are free"
-            yield from staging(items, rounds, jobs)
+            yield from staging(items, rounds)
+            yield from staged_service(items, rounds, jobs)
 
 
 def write_configuration(folder: Path, uuid: str, cap_mib: int, command: list[str]) -> Path:
