@@ -32,7 +32,7 @@ BUSY = 10.0
 processes do not run; the load average would still show the part before."""
 
 
-class Part(NamedTuple):
+class GoalPart(NamedTuple):
     """A benchmark with a figure that counts."""
 
     name: str
@@ -67,27 +67,29 @@ class Part(NamedTuple):
 PARTS = {
     part.name: part
     for part in (
-        Part("floor", "job of 200 questions, shipped models", "two bare loops over its prompts", jobs.floor, 1.1),
-        Part("slow", "job whose calls take 100 ms each", "two bare loops over its prompts", jobs.slow, 1.02),
-        Part("calls", "stored calls, 5,000 items", "-", jobs.calls, 1500, "calls/s", more=True),
-        Part("calls-20000", "calls/s of 20,000 items", "those of 5,000", jobs.calls_20000, 0.7, more=True),
-        Part("claims-of-one", "stored calls, claimed singly", "-", jobs.claims_of_one, 300, "calls/s", more=True),
-        Part("loads", "model loads of a job of 1, 10 and 500 items", "-", jobs.loads, 2, "loads"),
-        Part("peer", "the same prompts through inspect_ai", "a job", peer.peer, 10, more=True),
-        Part("search", "hybrid retrieval", "the bare libraries", retrieval.search, 1.15),
-        Part("index", "indexing 7,500 documents", "the bare libraries", retrieval.index, 1.5),
-        Part("uploads", "uploading 100,000 rows", "COPY without foreign keys", storing.uploads, 4),
-        Part("submit", "submitting 100,000 samples", "COPY of the same rows", storing.submit, 4),
-        Part("compare", "comparison of two jobs of 100,000 items", "more than its SQL alone", storing.compare, 2, "s"),
-        Part("cancel", "cancelling 200,000 samples", "1 s to the answer, 30 s to the end", jobs.cancel, 1),
-        Part("idle", "memory of an idle stack", "-", jobs.idle, 650, "MiB"),
-        Part("startup", "processor time of the slowest command", "import of its libraries", jobs.startup, 1.5),
-        Part("staging", "sample by sample, 40 samples", "staged", staging.staging, more=True),
+        GoalPart("floor", "job of 200 questions, shipped models", "two bare loops over its prompts", jobs.floor, 1.1),
+        GoalPart("slow", "job whose calls take 100 ms each", "two bare loops over its prompts", jobs.slow, 1.02),
+        GoalPart("calls", "stored calls, 5,000 items", "-", jobs.calls, 1500, "calls/s", more=True),
+        GoalPart("calls-20000", "calls/s of 20,000 items", "those of 5,000", jobs.calls_20000, 0.7, more=True),
+        GoalPart("claims-of-one", "stored calls, claimed singly", "-", jobs.claims_of_one, 300, "calls/s", more=True),
+        GoalPart("loads", "model loads of a job of 1, 10 and 500 items", "-", jobs.loads, 2, "loads"),
+        GoalPart("peer", "the same prompts through inspect_ai", "a job", peer.peer, 10, more=True),
+        GoalPart("search", "hybrid retrieval", "the bare libraries", retrieval.search, 1.15),
+        GoalPart("index", "indexing 7,500 documents", "the bare libraries", retrieval.index, 1.5),
+        GoalPart("uploads", "uploading 100,000 rows", "COPY without foreign keys", storing.uploads, 4),
+        GoalPart("submit", "submitting 100,000 samples", "COPY of the same rows", storing.submit, 4),
+        GoalPart(
+            "compare", "comparison of two jobs of 100,000 items", "more than its SQL alone", storing.compare, 2, "s"
+        ),
+        GoalPart("cancel", "cancelling 200,000 samples", "1 s to the answer, 30 s to the end", jobs.cancel, 1),
+        GoalPart("idle", "memory of an idle stack", "-", jobs.idle, 650, "MiB"),
+        GoalPart("startup", "processor time of the slowest command", "import of its libraries", jobs.startup, 1.5),
+        GoalPart("staging", "sample by sample, 40 samples", "staged", staging.staging, more=True),
     )
 }
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the history."""
 
     date: str
@@ -105,7 +107,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """The raw rows and sentences of the benchmark."""
 
 
-_ENTRIES = msgspec.json.Decoder(Entry)
+_ENTRIES = msgspec.json.Decoder(HistoryEntry)
 
 
 def main() -> None:
@@ -133,7 +135,7 @@ def run_each(names: Sequence[str]) -> None:
 
 
 def run_part(
-    part: Part,
+    part: GoalPart,
     *,
     page: Path = PAGE,
     history: Path = HISTORY,
@@ -152,7 +154,7 @@ def run_part(
         print(f"\n{part.name} has no figure")
         return
     seconds, others_after = round(time.monotonic() - began), watch()
-    entry = Entry(
+    entry = HistoryEntry(
         date=datetime.now(UTC).date().isoformat(), commit=commit(), cores=os.cpu_count() or 1, load=round(load, 2),
         others=max(others, others_after), part=part.name, figure=figures[-1], goal=part.goal, seconds=seconds,
         rows=[dict(row) if isinstance(row, Mapping) else row for row in rows if not isinstance(row, float)],
@@ -176,7 +178,7 @@ def keep(rows: Rows, kept: list[Row | str | float]) -> Iterator[Row | str | floa
         yield row
 
 
-def describe(part: Part, entry: Entry, before: Entry | None) -> str:
+def describe(part: GoalPart, entry: HistoryEntry, before: HistoryEntry | None) -> str:
     """Say what was measured, against what, and whether it is worse than before."""
     compared = f" (compared with: {part.compared})" if part.compared != "-" else ""
     goal = f"; goal: {part.format_goal()}{', MISSED' if part.misses(entry.figure) else ''}" if part.goal else ""
@@ -184,7 +186,7 @@ def describe(part: Part, entry: Entry, before: Entry | None) -> str:
     return f"{part.name}, {part.measured}{compared}: {part.format(entry.figure)}{goal}{history}; {entry.seconds:.0f} s"
 
 
-def format_previous(part: Part, entry: Entry, before: Entry | None) -> str:
+def format_previous(part: GoalPart, entry: HistoryEntry, before: HistoryEntry | None) -> str:
     """Write the previous figure, and by how much the new one is worse if that is a regression."""
     if before is None:
         return "-"
@@ -192,34 +194,34 @@ def format_previous(part: Part, entry: Entry, before: Entry | None) -> str:
     return part.format(before.figure) + (f", **now {lost:.0%} worse**" if lost > WORSE else "")
 
 
-def find_previous(history: Sequence[Entry], entry: Entry) -> Entry | None:
+def find_previous(history: Sequence[HistoryEntry], entry: HistoryEntry) -> HistoryEntry | None:
     """Return the last entry of the same part from a machine with as many cores."""
     return next((old for old in reversed(history) if (old.part, old.cores) == (entry.part, entry.cores)), None)
 
 
-def read_history(file: Path) -> list[Entry]:
+def read_history(file: Path) -> list[HistoryEntry]:
     """Read all entries, oldest first."""
     return _ENTRIES.decode_lines(file.read_bytes()) if file.exists() else []
 
 
-def add(file: Path, entry: Entry) -> None:
+def add(file: Path, entry: HistoryEntry) -> None:
     with file.open("ab") as opened:
         opened.write(msgspec.json.encode(entry) + b"\n")
 
 
-def make_blocks(history: Sequence[Entry]) -> Mapping[str, str]:
+def make_blocks(history: Sequence[HistoryEntry]) -> Mapping[str, str]:
     """Write the computed blocks of the page: the table of all parts, and the newest raw rows of each."""
     blocks = dict.fromkeys(PARTS, "Not measured yet.")
     blocks |= {name: write_rows(entry) for name, entry in find_newest(history).items()}
     return {**blocks, "goals": summarise(history, PARTS)}
 
 
-def find_newest(history: Sequence[Entry]) -> dict[str, Entry]:
+def find_newest(history: Sequence[HistoryEntry]) -> dict[str, HistoryEntry]:
     """Return the newest entry of each part that there still is."""
     return {entry.part: entry for entry in history if entry.part in PARTS}
 
 
-def summarise(history: Sequence[Entry], names: Mapping[str, Any] | set[str]) -> str:
+def summarise(history: Sequence[HistoryEntry], names: Mapping[str, Any] | set[str]) -> str:
     """Write a table of parts with their newest figures; a missed goal and a regression are in bold."""
     newest, rows = find_newest(history), []
     for name, part in PARTS.items():
@@ -234,7 +236,7 @@ def summarise(history: Sequence[Entry], names: Mapping[str, Any] | set[str]) -> 
     return table(("part", "figure", "compared with", "goal", "measured", "before", "date"), rows)
 
 
-def write_rows(entry: Entry) -> str:
+def write_rows(entry: HistoryEntry) -> str:
     """Write when and where a part was measured, and its rows."""
     origin = (
         f"`{entry.part}`: {entry.date}, commit {entry.commit}, {entry.cores} cores, load average {entry.load:.2g}"

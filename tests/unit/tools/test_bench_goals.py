@@ -3,28 +3,39 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shared.pages.pages import find_block_names, rewrite_blocks
 from tools.bench import Rows, goals
-from tools.bench.goals import BUSY, PARTS, Entry, Part, add, find_previous, make_blocks, read_history, run_part
+from tools.bench.goals import (
+    BUSY,
+    PARTS,
+    GoalPart,
+    HistoryEntry,
+    add,
+    find_previous,
+    make_blocks,
+    read_history,
+    run_part,
+)
 
 CALLS = "calls"
 
 
-def entry(figure: float, part: str = CALLS, cores: int = 2, date: str = "2026-12-01") -> Entry:
-    return Entry(
+def entry(figure: float, part: str = CALLS, cores: int = 2, date: str = "2026-12-01") -> HistoryEntry:
+    return HistoryEntry(
         date=date, commit="abc", cores=cores, load=0.5, others=1.0, part=part, figure=figure, goal=PARTS[part].goal,
         seconds=60, rows=["A sentence.", {"measured": "floor", "rounds, s": [1.25, 1.5]}],
     )  # fmt: skip
 
 
-def line_of(history: list[Entry], part: str = CALLS) -> list[str]:
+def line_of(history: list[HistoryEntry], part: str = CALLS) -> list[str]:
     lines = make_blocks(history)["goals"].splitlines()
     return next(line for line in lines if line.startswith(f"| `{part}` ")).strip("| ").split(" | ")
 
 
-def measure(*figures: float) -> Part:
+def measure(*figures: float) -> GoalPart:
     def run() -> Rows:
         yield {"measured": "floor", "rounds, s": [1.25, 1.5]}
         yield from figures
@@ -41,7 +52,7 @@ def page(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(page: Path, tmp_path: Path) -> Callable[..., None]:
-    def run_watched(part: Part, *others: float) -> None:
+    def run_watched(part: GoalPart, *others: float) -> None:
         watched = iter(others or (0.0, 0.0))
         run_part(part, page=page, history=tmp_path / "history.jsonl", watch=lambda: next(watched))
 
@@ -93,7 +104,7 @@ def test_the_table_has_the_newest_figure_of_every_part_and_a_dash_for_the_rest()
 
 
 def test_a_part_that_was_removed_stays_in_the_history_only() -> None:
-    removed = Entry(**{**{name: getattr(entry(1.0), name) for name in Entry.__struct_fields__}, "part": "removed"})
+    removed = msgspec.structs.replace(entry(1.0), part="removed")
     assert "removed" not in make_blocks([removed])
     assert "removed" not in make_blocks([removed])["goals"]
 
