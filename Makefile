@@ -31,7 +31,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-pilot reproduce-defaults reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs wheels lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-pilot reproduce-defaults reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node bench real real-vllm real-logs $(LOGS) lint generate docs wheels lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -169,6 +169,9 @@ simulate: $(STAMP) ## Schedules with faults in virtual time, by the thousand; th
 
 node: $(STAMP) ## OpenAI's client for Node, of the version in tests/openai_node/package.json; skipped where Node is missing
 	$(BIN)/python -m pytest tests/openai_node
+
+bench: $(STAMP) ## Everything that has a goal in speed or memory, in about 20 minutes, on a quiet machine; PART=floor runs one; writes docs/reference/performance.md
+	@$(BIN)/python -m tools.bench.goals $(PART)
 
 real: $(STAMP) ## Elasticsearch, llama-server and Ollama themselves: conformance, jobs, kills; what cannot be had is skipped by name
 	$(BIN)/python -m pytest tests/real -m "not vllm" $(REAL)

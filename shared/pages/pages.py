@@ -243,7 +243,7 @@ def format_verdict(value: bool | None) -> str:  # noqa: FBT001 - a verdict is wh
 
 # Rewrite the parts of a page that are computed: the text between `<!-- NAME: computed -->` and `<!-- end -->`.
 
-BLOCK = re.compile(r"(<!-- ([a-z]+): computed -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- ([a-z0-9-]+): computed -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def rewrite_blocks(text: str, blocks: Mapping[str, str]) -> str:

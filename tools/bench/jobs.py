@@ -1,4 +1,4 @@
-"""Jobs on a running stack: time, calls, loads, scaling, polls, traces; an idle stack, and a command's start."""
+"""Jobs on a running stack: time, calls, loads, scaling, polls, traces, cancelling; idle memory, a command's start."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from statistics import median, quantiles
@@ -23,34 +23,24 @@ from mathrag_gate.stack.redis import find_free_port
 from services.guard import guard
 from services.guard.drivers.plugin import ScriptedServer
 from shared.calls import Decoding, ModelCall
+from shared.settings import Model, Settings
 from shared.telemetry import logs
 from tests.doubles.collector import run_collector
-from tools.bench import Rows, benchmark, in_turn
-from tools.bench.stack import (
-    FAST,
-    JUDGED,
-    MADE_UP,
-    Stack,
-    as_lines,
-    processes_below,
-    rate_of,
-    seconds_of,
-    start_scripted,
-    start_stack,
-)  # fmt: skip
+from tools.bench import Row, Rows, benchmark, in_turn
+from tools.bench.stack import FAST, JUDGED, MADE_UP, Stack, rate_of, seconds_of, start_scripted, start_stack
 from tools.bench.staging import prompts_of_roles, samples_of, time_roles
 
 COMMANDS = (("--help",), ("--version",), ("job", "--help"), ("status",), ("job", "list"))
 CALL = ModelCall(id=1, model_id=1, prompt="What is 2+3? Rating:", decoding=Decoding(), seed=1)
 LOOPS = 200_000
 CHUNK = 16
-SIZES = (1, 10, 500, 5000)
+SIZES = (1, 10, 500)
 WORKERS = (1, 3)
-SLOW_S = 0.5
-"""Duration of a call to the slow model."""
+SLOTS = 8
+"""Calls in flight at a slow model, as many as the shipped models have slots."""
 SETTLE_S = 20
-IDLE_MIB = 1024
-"""Limit of an idle stack's memory."""
+ANSWER_S, END_S = 1, 30
+"""Limits of a cancellation: the seconds until it is answered, and until the job has ended."""
 STREAM = (
     'data: {"object": "chat.completion.chunk", "id": "1", "created": 1, "model": "slow", "choices": [{"index": 0, '
     '"finish_reason": "stop", "delta": {"role": "assistant", "content": "[[4]]"}}]}\n\ndata: [DONE]\n\n'
@@ -74,45 +64,132 @@ def floor(items: int = 200, rounds: int = 5) -> Rows:
             "floor": lambda: asyncio.run(time_roles(prompts)),
             "job": lambda: seconds_of(running.complete(name=next(names), **JUDGED)),
         }
-        yield from in_turn(sides, rounds)
+        ratios = yield from in_turn(sides, rounds)
+        yield ratios["job"]
 
 
 @benchmark
-def throughput(items: int = 5000, chunk: int = CHUNK, judges: int = 1) -> Rows:
+def slow(items: int = 400, rounds: int = 2, call_s: float = 0.1) -> Rows:
+    """Time a job against two bare loops, as `floor` does, at a remote model that takes `call_s` and no processor."""
+    with slow_model(call_s) as url:
+        model: dict[str, Any] = {"driver": "remote", "url": url, "parallel": SLOTS}
+        with start_scripted(model, model) as running:
+            running.upload_made_up(items)
+            first = running.complete(name="first", **MADE_UP)
+            prompts = prompts_of_roles(asyncio.run(samples_of(running.database_url(), first["id"])))
+            yield f"prompts: { {role: len(each) for role, each in prompts.items()} }"
+            models = {name: Model(**model) for name in Settings().roles.values()}
+            sides: dict[str, Callable[[], object]] = {
+                "two loops": lambda: asyncio.run(time_roles(prompts, models)),
+                "job": repeat_job(running, seconds_of),
+            }
+            ratios = yield from in_turn(sides, rounds)
+            yield ratios["job"]
+
+
+@benchmark
+def calls(items: int = 5000, rounds: int = 1, chunk: int = 0, judges: int = 1) -> Rows:
     """Count calls per second through API, Celery tick, worker, guard and back, with models that answer at once.
 
-    This is the runtime's own cost; every commit is durable. `chunk` calls are claimed together, by `judges` workers of
-    the judge lane. Search costs little here, because the benchmark `search` measures it.
+    This is the runtime's own cost; every commit is durable. `chunk` calls are claimed together, by default as many as
+    the settings say, by `judges` workers of the judge lane. Search costs little here, because the benchmark `search`
+    measures it.
     """
-    with start_durable(chunk, judges) as running:
+    with start_fast(JUDGES=judges, **({"CHUNK": chunk} if chunk else {})) as running:
         running.upload_made_up(items)
-        job = running.complete(name="first", **MADE_UP)
-        yield {
-            "items": items, "chunk": chunk, "judges": judges, "calls/s": rate_of(job), "seconds": seconds_of(job),
-            "loads": running.report(job)["model_loads"],
-            **{role: stage["done"] for role, stage in job["stages"].items()},
-        }  # fmt: skip
+        warm_up(running)
+        rates: list[float] = []
+        for _ in range(rounds):
+            rates += [(yield from measure_job(running, "items"))]
+        yield median(rates)
+
+
+@benchmark
+def claims_of_one(items: int = 300, rounds: int = 2) -> Rows:
+    """Count calls per second where each call is claimed alone."""
+    yield from calls(items, rounds, chunk=1)
+
+
+@benchmark
+def calls_20000(few: int = 5000, many: int = 20_000) -> Rows:
+    """Compare the calls per second of a job of `many` items with those of one of `few`, on the same corpus."""
+    with start_fast() as running:
+        running.upload_made_up(many)
+        running.upload_questions("few", few)
+        warm_up(running)
+        less = yield from measure_job(running, "few")
+        more = yield from measure_job(running, "items")
+        for name, tree in running.processes().items():
+            yield {"process afterwards": name, "MiB": count_mib(tree)}
+        yield more / less
+
+
+def warm_up(running: Stack) -> None:
+    """Run a small job, so that the first measured one does not pay for imports and connections."""
+    running.upload_questions("warm", 20)
+    running.complete(**{**MADE_UP, "name": "warm", "dataset": "warm"})
+
+
+def measure_job(running: Stack, dataset: str) -> Generator[Row, None, float]:
+    """Run a job on made-up documents; yield its counts and the processor time by process; return its calls/s."""
+    before = running.cpu_s()
+    job = running.complete(**{**MADE_UP, "name": f"job-{time.monotonic_ns()}", "dataset": dataset})
+    spent = {name: 1000 * (after - before[name]) for name, after in running.cpu_s().items()}
+    done = {role: stage["done"] for role, stage in job["stages"].items()}
+    count, rate = sum(done.values()), rate_of(job)
+    yield {
+        "items": done["generate"], "calls": count, "seconds": seconds_of(job), "calls/s": rate,
+        "loads": running.report(job)["model_loads"], "processor, ms a call": sum(spent.values()) / count,
+        **{f"{name}, ms": ms / count for name, ms in spent.items()},
+    }  # fmt: skip
+    return rate
 
 
 @contextmanager
-def start_durable(chunk: int = CHUNK, judges: int = 1, endpoint: str = "") -> Iterator[Stack]:
-    """Run a stack whose models answer at once, and so leave no time for commits: more chunks are in flight."""
-    lanes = {"CHUNK": str(chunk), "JUDGES": str(judges), "STREAMS": "4"}
-    environment = {f"MATHRAG_WORKERS__{name}": value for name, value in lanes.items()}
-    with start_scripted(FAST, **environment, MATHRAG_TELEMETRY__OTLP_ENDPOINT=endpoint) as running:
+def start_fast(**workers: int) -> Iterator[Stack]:
+    """Run a stack whose models answer at once, with other settings of its workers."""
+    with start_scripted(
+        FAST, FAST, **{f"MATHRAG_WORKERS__{name}": str(value) for name, value in workers.items()}
+    ) as running:
         yield running
 
 
 @benchmark
 def loads() -> Rows:
     """Count the model loads of one job of any size; the paper's pipeline needs two."""
-    with start_durable() as running:
+    with start_fast() as running:
         running.upload_made_up(max(SIZES))
+        most = 0
         for size in SIZES:
-            name = f"items-{size}"
-            running.upload("datasets", name, as_lines({"question": f"What is w{item}x?"} for item in range(size)))
-            job = running.complete(**{**MADE_UP, "name": name, "dataset": name})
-            yield {"samples": size, "model loads": running.report(job)["model_loads"]}
+            running.upload_questions(f"items-{size}", size)
+            job = running.complete(**{**MADE_UP, "name": f"items-{size}", "dataset": f"items-{size}"})
+            made = running.report(job)["model_loads"]
+            yield {"samples": size, "model loads": made}
+            most = max(most, made)
+        yield float(most)
+
+
+@benchmark
+def cancel(samples: int = 200_000) -> Rows:
+    """Measure how soon the cancellation of a running job is answered, and how soon the job has ended.
+
+    The figure is the larger share of the two limits.
+    """
+    with start_fast() as running:
+        running.upload_questions("items", samples)
+        job = running.submit(name="job", dataset="items", pipeline="closed-book", reuse="none")
+        while not running.get(f"/v1/jobs/{job}")["stages"].get("generate", {"done": 0})["done"]:
+            time.sleep(0.2)
+        began = time.monotonic()
+        running.api.post(f"/v1/jobs/{job}/cancel").raise_for_status()
+        answered = time.monotonic() - began
+        ended = running.wait(job, poll_s=0.2)
+        seconds = time.monotonic() - began
+        yield {
+            "samples": samples, "state": ended["state"], "answered, s": answered, "ended, s": seconds,
+            "limits, s": [ANSWER_S, END_S],
+        }  # fmt: skip
+        yield max(answered / ANSWER_S, seconds / END_S)
 
 
 @benchmark
@@ -123,7 +200,7 @@ def scaling(items: int = 300, rounds: int = 3, models: tuple[str, ...] = ("fast"
     Both stacks run all the time, and one of them idles.
     """
     with ExitStack() as opened:
-        slow = {"driver": "remote", "url": opened.enter_context(slow_model()), "parallel": 1000}
+        slow = {"driver": "remote", "url": opened.enter_context(slow_model(0.5)), "parallel": 1000}
         for name in models:
             with ExitStack() as stacks:
                 sides: dict[str, Callable[[], object]] = {}
@@ -142,13 +219,13 @@ def repeat_job(running: Stack, figure: Callable[[dict[str, Any]], float]) -> Cal
 
 
 @contextmanager
-def slow_model() -> Iterator[str]:
-    """Serve a model that uses no processor time: it answers any number of prompts at once, each after `SLOW_S`."""
+def slow_model(call_s: float) -> Iterator[str]:
+    """Serve a model that uses no processor time: it answers any number of prompts at once, each after `call_s`."""
     app, port = FastAPI(openapi_url=None), find_free_port()
 
     @app.post("/v1/chat/completions")
     async def complete() -> Response:
-        await asyncio.sleep(SLOW_S)
+        await asyncio.sleep(call_s)
         return Response(STREAM, media_type="text/event-stream")
 
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
@@ -167,7 +244,7 @@ def polling(rate: int = 200, seconds: int = 10, items: int = 10_000) -> Rows:
 
     Half of the polls send the last ETag, as a well-behaved client does.
     """
-    with start_durable() as running:
+    with start_fast() as running:
         running.upload_made_up(items)
         job = running.submit(name="job", **MADE_UP)
         while running.get(f"/v1/jobs/{job}")["stages"].get("judge", {"done": 0})["done"] < min(1000, items):
@@ -213,7 +290,10 @@ def telemetry(items: int = 400, rounds: int = 5) -> Rows:
     jobs.
     """
     off = time_untraced()
-    with run_collector() as collector, start_durable() as without, start_durable(endpoint=collector.url) as traced:
+    with ExitStack() as opened:
+        collector = opened.enter_context(run_collector())
+        without = opened.enter_context(start_fast())
+        traced = opened.enter_context(start_scripted(MATHRAG_TELEMETRY__OTLP_ENDPOINT=collector.url))
         sides = {"untraced": without, "traced": traced}
         for running in sides.values():
             running.upload_made_up(items)
@@ -234,19 +314,13 @@ def time_job(running: Stack, spent: list[float]) -> Callable[[], float]:
     """Return a function that runs a job, notes processor seconds a call in `spent`, and returns milliseconds a call."""
 
     def timed() -> float:
-        before = count_cpu_s(running)
+        before = sum(running.cpu_s().values())
         job = running.complete(name=f"timed-{len(spent)}", **MADE_UP)
-        calls = sum(stage["done"] for stage in job["stages"].values())
-        spent.append((count_cpu_s(running) - before) / calls)
+        count = sum(stage["done"] for stage in job["stages"].values())
+        spent.append((sum(running.cpu_s().values()) - before) / count)
         return 1000 / rate_of(job)
 
     return timed
-
-
-def count_cpu_s(running: Stack) -> float:
-    """Sum the processor seconds of a stack's services so far."""
-    trees = (processes_below(child["pid"]) for child in running.status()["children"])
-    return sum(sum(process.cpu_times()[:2]) for tree in trees for process in tree)
 
 
 def time_untraced() -> float:
@@ -282,24 +356,26 @@ def time_scrape(running: Stack, run_job: Callable[[], float]) -> float:
 
 @benchmark
 def idle() -> Rows:
-    """Measure the memory of an idle stack by process, as proportional set sizes, so that shared pages count once."""
+    """Measure the memory of an idle stack by process."""
     with start_stack() as running:
         time.sleep(SETTLE_S)
-        found = running.status()
-        trees = {child["name"]: processes_below(child["pid"]) for child in found["children"]}
-        trees["supervisor"] = [psutil.Process(found["pid"])]
-        sizes = {name: sum(each.memory_full_info().pss for each in tree) / 2**20 for name, tree in trees.items()}
-    total = sum(sizes.values())
-    for name, size in {**sizes, "all": total}.items():
-        yield {"process": name, "MiB": size, f"of {IDLE_MIB} MiB": size / IDLE_MIB}
+        sizes = {name: count_mib(tree) for name, tree in running.processes().items()}
+    for name, size in sizes.items():
+        yield {"process": name, "MiB": size}
+    yield sum(sizes.values())
+
+
+def count_mib(processes: Sequence[psutil.Process]) -> float:
+    """Sum the proportional set sizes, so that shared pages count once."""
+    return float(sum(each.memory_full_info().pss for each in processes) / 2**20)
 
 
 @benchmark
-def startup(runs: int = 15) -> Rows:
+def startup(runs: int = 5) -> Rows:
     """Compare the processor time of a command's start, children included, with that of importing its libraries.
 
     Each command runs in a separate process, alternately with one that only imports typer, rich and the HTTP client; the
-    goal is at most 1.5 times its time. The first turn does not count, because it compiles bytecode.
+    figure is that of the slowest command. The first turn does not count, because it compiles bytecode.
     """
     server = HTTPServer(("127.0.0.1", 0), EmptyPage)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -311,7 +387,8 @@ def startup(runs: int = 15) -> Rows:
             name: lambda words=words: cost(words, environment)
             for name, words in {"libraries": ["-c", "import typer, rich, httpx2"], **commands}.items()
         }
-        yield from in_turn(sides, runs, warm=1)
+        ratios = yield from in_turn(sides, runs, warm=1)
+        yield max(ratios.values())
     server.shutdown()
 
 

@@ -1,5 +1,6 @@
 """Retrieval: quality of the shipped indexes, layouts of vectors, the service against the libraries, and a GPU."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from ir_measures import ScoredDoc, nDCG
 from mathrag.reading.lines import EmptyText
 from mathrag.reading.paths import corpus_lines, dataset_lines
 from services.retriever import index as index_module
-from services.retriever.builds import make_indexed_text
+from services.retriever.builds import FOLDER, make_indexed_text
 from services.retriever.index import (
     K1,
     METHOD,
@@ -40,7 +41,7 @@ from shared.rag.fusion import rrf
 from shared.replies import Retrieved
 from shared.settings import MODELS, Dense
 from tools.bench import Rows, benchmark, in_turn
-from tools.bench.stack import Stack, start_stack
+from tools.bench.stack import MATH, Stack, start_stack
 
 MEASURE = nDCG @ 10
 DEPTH = 100
@@ -156,19 +157,48 @@ def read_math(folder: Path, questions: int) -> tuple[list[str], list[str]]:
 
 
 @benchmark
-def search(folder: Path, questions: int = 1000, rounds: int = 5) -> Rows:
+def search(data: Path = MATH, questions: int = 1000, rounds: int = 5) -> Rows:
     """Compare hybrid retrieval through the retriever service with the libraries alone.
 
     The floor is the sum of raw bm25s (tokens, scores, top k), the embedding of the questions, and FAISS, in this
     process. The service is called as a worker calls it: dense and sparse searches, near-duplicates of each question
-    dropped, and both lists fused. FOLDER has train.jsonl and test-dev.jsonl.
+    dropped, and both lists fused. `data` is a folder with train.jsonl and test-dev.jsonl.
     """
-    texts, asked = read_math(folder, questions)
+    if not (data / "train.jsonl").exists():
+        yield f"not measured: {data} has no train.jsonl; name the folder of MATH with --data"
+        return
+    texts, asked = read_math(data, questions)
     raw = search_raw(texts)
     with start_stack(MATHRAG_RETRIEVAL__EMBEDDINGS__CACHE="0") as running:  # every round asks the same questions
-        running.upload("corpora", "math", [(folder / "train.jsonl").read_bytes()])
+        running.upload("corpora", "math", [(data / "train.jsonl").read_bytes()])
         service = search_service(running)
-        yield from in_turn({"libraries": lambda: raw(asked), "service": lambda: service(asked)}, rounds, warm=1)
+        sides = {"libraries": lambda: raw(asked), "service": lambda: service(asked)}
+        ratios = yield from in_turn(sides, rounds, warm=1)
+        yield ratios["service"]
+
+
+@benchmark
+def index(data: Path = MATH, rounds: int = 3) -> Rows:
+    """Compare building a stored corpus's two indexes with the libraries alone, which have the texts in memory.
+
+    The service reads the documents from the database, and writes and registers the indexes. `data` is a folder with
+    train.jsonl and test-dev.jsonl.
+    """
+    if not (data / "train.jsonl").exists():
+        yield f"not measured: {data} has no train.jsonl; name the folder of MATH with --data"
+        return
+    texts, _ = read_math(data, 0)
+    with start_stack() as running:
+        running.upload("corpora", "math", [(data / "train.jsonl").read_bytes()])
+
+        def build() -> None:
+            shutil.rmtree(running.folder / FOLDER)  # so that they are built again
+            built = running.api.post("/v1/corpora/math/indexes").raise_for_status().json()
+            if any(each["reused"] for each in built["indexes"]):
+                raise SystemExit("an index was not built again")
+
+        ratios = yield from in_turn({"libraries": lambda: search_raw(texts), "service": build}, rounds, warm=1)
+        yield ratios["service"]
 
 
 def search_raw(texts: Sequence[str]) -> Search:

@@ -114,8 +114,11 @@ class Stack:
             for _ in range(DOCUMENTS)
         )
         self.upload("corpora", "documents", as_lines(documents))
-        questions = ({"question": f"What is w{item}x of {dice.random()}?"} for item in range(items))
-        self.upload("datasets", "items", as_lines(questions))
+        self.upload_questions("items", items)
+
+    def upload_questions(self, name: str, items: int) -> None:
+        """Upload a dataset of questions about the first made-up documents."""
+        self.upload("datasets", name, as_lines({"question": f"What is w{item}x?"} for item in range(items)))
 
     def submit(self, **fields: Any) -> str:
         return str(self.api.post("/v1/jobs", json=fields).raise_for_status().json()["id"])
@@ -143,6 +146,19 @@ class Stack:
     def report(self, job: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = self.get(f"/v1/jobs/{job['id']}/report")
         return found
+
+    def processes(self) -> dict[str, list[psutil.Process]]:
+        """Return the processes of each child, and the supervisor's, by name."""
+        state = address.read_state(self.folder)
+        if state is None:
+            raise SystemExit(f"no stack runs in {self.folder}")
+        trees = {child.name: processes_below(child.pid) for child in state.children if child.pid}
+        return {**trees, "supervisor": [psutil.Process(state.pid)]}
+
+    def cpu_s(self) -> dict[str, float]:
+        """Return the processor seconds of each child so far, with those of its children that have ended."""
+        trees = self.processes().items()
+        return {name: sum(sum(process.cpu_times()[:4]) for process in tree) for name, tree in trees}
 
     def loads(self) -> int:
         """Count the model servers started so far."""
@@ -192,11 +208,13 @@ def start_stack(**environment: str) -> Iterator[Stack]:
 
 
 @contextmanager
-def start_scripted(judge: dict[str, Any] = FAST, **environment: str) -> Iterator[Stack]:
-    """Run a stack whose models answer at once, but for another judge, and whose search costs little."""
+def start_scripted(
+    judge: dict[str, Any] = FAST, generator: dict[str, Any] = FAST, **environment: str
+) -> Iterator[Stack]:
+    """Run a stack whose models answer at once, unless others are given, and whose search costs little."""
     with tempfile.TemporaryDirectory() as folder:
         models = {
-            "MATHRAG_MODELS": json.dumps({"j": judge, "g": FAST}),
+            "MATHRAG_MODELS": json.dumps({"j": judge, "g": generator}),
             "MATHRAG_ROLES": '{"judge": "j", "generate": "g"}',
             "MATHRAG_RETRIEVAL__EMBEDDINGS__PATH": str(cut_embeddings(Path(folder))),
         }

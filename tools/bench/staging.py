@@ -155,9 +155,9 @@ class BareDevice:
         return {str(each): name for each, name in self._settings.roles.items()}[role]
 
 
-async def time_roles(prompts: Sample) -> float:
+async def time_roles(prompts: Sample, models: Mapping[str, Model] | None = None) -> float:
     """Load each model and send it its prompts, one model after the other; return the seconds, loads included."""
-    began, device = time.monotonic(), BareDevice()
+    began, device = time.monotonic(), BareDevice(models)
     for role in ROLES:
         await device.answer(role, prompts[role])
     await device.clear()
@@ -165,18 +165,28 @@ async def time_roles(prompts: Sample) -> float:
 
 
 @benchmark
-def staging(items: int = 40, rounds: int = 3, jobs: int = 16) -> Rows:
-    """Measure what staging saves, in four parts; `MATHRAG_CONFIG` names other models.
+def staging(items: int = 40, rounds: int = 2) -> Rows:
+    """Compare a job through the service with bare scripts in other orders; `MATHRAG_CONFIG` names other models."""
+    with start_stack() as running:
+        running.upload_world(items)
+        first = running.complete(name="first", **JUDGED)
+        orders = list(compare_orders(running, asyncio.run(samples_of(running.database_url(), first["id"])), rounds))
+        yield from orders
+        seconds = [float(str(row["median, s"])) for row in orders]
+        yield seconds[-1] / seconds[0]
 
-    One job through the service and through bare scripts; the cost of a call through the guard against one straight to
-    its model server; the loads of `jobs` at once against one after the other; the delay of a job in which a process is
-    killed halfway.
+
+@benchmark
+def staged_service(items: int = 40, rounds: int = 3, jobs: int = 16) -> Rows:
+    """Measure a staged service in three parts; `MATHRAG_CONFIG` names other models.
+
+    The cost of a call through the guard against one straight to its model server; the loads of `jobs` at once against
+    one after the other; the delay of a job in which a process is killed halfway.
     """
     with start_stack() as running:
         running.upload_world(items)
         first = running.complete(name="first", **JUDGED)
         samples = asyncio.run(samples_of(running.database_url(), first["id"]))
-        yield from compare_orders(running, samples, rounds)
         yield from cost_of_guard(running, prompts_of_roles(samples)["generate"], rounds)
         for row in running.rows(MEMORY):
             yield {f"{name}, MiB" if name in ("declared", "least", "most", "peak") else name: value
@@ -344,7 +354,7 @@ def staging_gpu(
     cap_mib: int = 12288, judge: str = "3b", generator: str = "4b", items: int = 40, rounds: int = 3, jobs: int = 16,
     command: tuple[str, ...] = ("llama-server", "--n-gpu-layers", "99"),
 ) -> Rows:  # fmt: skip
-    """Run `staging` on a GPU that has no more memory left than a 12 GB card, with models of real size.
+    """Run `staging` and `staged-service` on a GPU with as much memory as a 12 GB card, with models of real size.
 
         .venv/bin/pip install gguf nvidia-ml-py
 
@@ -360,7 +370,8 @@ def staging_gpu(
         os.environ["MATHRAG_CONFIG"] = str(write_configuration(Path(folder), uuid, cap_mib, list(command)))
         with hold_all_but(cap_mib):
             yield f"{asyncio.run(NvmlMemory(uuid).read()).free:.0f} MiB of the GPU are free"
-            yield from staging(items, rounds, jobs)
+            yield from staging(items, rounds)
+            yield from staged_service(items, rounds, jobs)
 
 
 def write_configuration(folder: Path, uuid: str, cap_mib: int, command: list[str]) -> Path:

@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import chain
@@ -50,7 +50,7 @@ from tools.bench import Row, Rows, benchmark, in_turn
 from tools.bench.mining import peak_bytes
 from tools.bench.stack import WORDS, as_lines, start_stack
 
-ROUNDS = 5
+ROUNDS = 3
 FOREIGN_KEYS = """
     SELECT pg_get_constraintdef(oid) AS definition FROM pg_constraint
     WHERE conrelid = $1::text::regclass AND contype = 'f'"""
@@ -79,7 +79,7 @@ ITEMS = """
     FROM datasets d, generate_series(0, $1::integer - 1) n"""
 JOB = """
     INSERT INTO jobs (name, pipeline, pipeline_hash, params, dataset_id, pins, repeats, reuse, total, state, ended_at)
-    SELECT 'job', 'mathrag-gate', 'h', $1, id, '{}', 1, 'all', items, 'completed', now() FROM datasets"""
+    SELECT $2::text, 'mathrag-gate', 'h', $1, id, '{}', 1, 'all', items, 'completed', now() FROM datasets"""
 SAMPLES = """
     INSERT INTO samples (job_id, kind, ordinal, repeat, state, position, failure, ended_at)
     SELECT j.id, 'item', n, 0, CASE WHEN n % 5000 = 4999 THEN 3 ELSE 2 END, 3,
@@ -89,7 +89,7 @@ OUTCOMES = fill_names("""
     INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
     SELECT s.id, o.outcome, '5', 'ok', o.correct, o.correct, 'h'
     FROM samples s JOIN unnest($1::integer[], $2::bytea[], $3::boolean[]) AS o (which, outcome, correct)
-        ON o.which = CASE WHEN s.ordinal % 8000 = 7999 THEN 3 ELSE s.ordinal % 3 END
+        ON o.which = CASE WHEN s.ordinal % 8000 = 7999 THEN 3 ELSE (s.ordinal + s.job_id) % 3 END
     WHERE s.state = {COMPLETED}""")
 CALLS = """
     WITH made AS (
@@ -111,46 +111,52 @@ def uploads(rows: int = 100_000) -> Rows:
     """Compare uploads with COPY: the cost of reading, checking, hashing and storing rows, over storing them only.
 
     The upload's own path below HTTP is measured: JSON lines from disk, reader, storage. Memory is the growth of a fresh
-    process's peak over that of a small upload.
+    process's peak over that of a small upload. The figure is that of the kind of upload that takes longer.
     """
     with TemporaryDirectory() as folder, serve_database(Path(folder)) as running:
+        worst = 0.0
         for kind in TABLES:
-            yield from asyncio.run(compare_upload(running, kind, write_lines(Path(folder), kind, rows)))
+            seconds = asyncio.run(time_upload(running, kind, write_lines(Path(folder), kind, rows)))
+            ratios = yield from compare_measured(seconds)
+            worst = max(worst, *ratios.values())
         for kind in TABLES:
             for count in (rows // 10, rows):
                 arguments = (running.url(), kind, str(write_lines(Path(folder), kind, count)))
                 code = f"from tools.bench import storing; print(storing.measure_growth{arguments!r})"
                 grown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
                 yield {"uploaded": kind, "rows": count, "peak memory, more MiB": int(grown) / 2**20}
+        yield worst
 
 
-async def compare_upload(running: pg.Postgres, kind: str, file: Path) -> list[Row]:
-    seconds: dict[str, list[float]] = {"COPY": [], f"upload of {kind}": []}
-    bare, ours = seconds.values()
+async def time_upload(running: pg.Postgres, kind: str, file: Path) -> dict[str, list[float]]:
+    """Time in turn COPY into bare tables, COPY into tables with their foreign keys, and the upload."""
+    seconds: dict[str, list[float]] = {"COPY": [], "COPY with foreign keys": [], f"upload of {kind}": []}
+    bare, with_keys, ours = seconds.values()
     async with connected(running.owner_url()) as owner, database(running.url()) as application:
         await upload(application, kind, "rows", file)
         finished = {table: await owner.fetch(f"SELECT * FROM {table}") for table in TABLES[kind]}  # noqa: S608
         for _ in range(ROUNDS):
             bare.append(await copy_rows(owner, finished))
+            with_keys.append(await copy_rows(owner, finished, keys=True))
             await owner.execute("TRUNCATE corpora, datasets, documents RESTART IDENTITY CASCADE")
             ours.append(await upload(application, kind, "rows", file))
-    return compare_measured(seconds)
+    return seconds
 
 
-def compare_measured(seconds: dict[str, list[float]]) -> list[Row]:
-    """Return the rows of figures that were measured in turn."""
+def compare_measured(seconds: dict[str, list[float]]) -> Generator[Row, None, dict[str, float]]:
+    """Compare figures that were measured in turn."""
     runs = {name: iter(found) for name, found in seconds.items()}
     rounds = len(next(iter(seconds.values())))
-    return list(in_turn({name: partial(next, run) for name, run in runs.items()}, rounds))
+    return (yield from in_turn({name: partial(next, run) for name, run in runs.items()}, rounds))
 
 
-async def copy_rows(owner: asyncpg.Connection, finished: dict[str, list[Any]]) -> float:
+async def copy_rows(owner: asyncpg.Connection, finished: dict[str, list[Any]], *, keys: bool = False) -> float:
     """COPY finished rows into empty tables of the same shape; return the seconds, commit included."""
     for table in finished:
         await owner.execute(
             f"DROP TABLE IF EXISTS bare_{table}; CREATE TABLE bare_{table} (LIKE {table} INCLUDING ALL)"
         )
-        for key in await owner.fetch(FOREIGN_KEYS, table):
+        for key in await owner.fetch(FOREIGN_KEYS, table) if keys else ():
             await owner.execute(f"ALTER TABLE bare_{table} ADD {key['definition']}")
     return await time_copy(owner, {f"bare_{table}": found for table, found in finished.items()})
 
@@ -256,11 +262,14 @@ async def database(url: str) -> Any:
 def submit(items: int = 100_000) -> Rows:
     """Compare the submission of a job, from the request to the commit, with COPY of the rows that it inserts."""
     with TemporaryDirectory() as folder, serve_database(Path(folder)) as running:
-        yield from asyncio.run(compare_submit(running, write_lines(Path(folder), "datasets", items)))
+        seconds, more = asyncio.run(time_submit(running, write_lines(Path(folder), "datasets", items)))
+        ratios = yield from compare_measured(seconds)
+        yield {"submissions": ROUNDS, "peak memory, more MiB": more}
+        yield ratios["submit"]
 
 
-async def compare_submit(running: pg.Postgres, file: Path) -> list[Row]:
-    """Time COPY and submission in turn; the memory is this process's: what submissions add to its peak."""
+async def time_submit(running: pg.Postgres, file: Path) -> tuple[dict[str, list[float]], float]:
+    """Time COPY and submission in turn; also return the MiB that submissions add to this process's peak."""
     seconds: dict[str, list[float]] = {"COPY": [], "submit": []}
     settings = Settings(roles={"judge": "j", "generate": "g"})
     async with connected(running.owner_url()) as owner, database(running.url()) as application:
@@ -275,8 +284,7 @@ async def compare_submit(running: pg.Postgres, file: Path) -> list[Row]:
             await submit_job(application, settings, submission)
             seconds["submit"].append(time.perf_counter() - began)
             seconds["COPY"].append(await copy_samples(owner))
-    more = (peak_bytes() - before) / 2**20
-    return [*compare_measured(seconds), {"submissions": ROUNDS, "peak memory, more MiB": more}]
+    return seconds, (peak_bytes() - before) / 2**20
 
 
 async def copy_samples(owner: asyncpg.Connection) -> float:
@@ -347,15 +355,45 @@ async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
         return {address: await time_pairs(http, application, bare, address, times) for address in PAGES}
 
 
+@benchmark
+def compare(samples: int = 100_000, rounds: int = 3) -> Rows:
+    """Compare the comparison of two finished jobs with its SQL alone; the figure is the median difference in seconds.
+
+    The SQL is sent again by asyncpg on a bare connection. The first run does not count.
+    """
+
+    async def time_both(running: pg.Postgres) -> Times:
+        async with (
+            connected(running.url()) as bare,
+            database(running.url()) as application,
+            browser(running, application) as http,
+        ):
+            left, right = await bare.fetch("SELECT public_id FROM jobs ORDER BY id")
+            address = f"/v1/comparison?job={left[0]}&job={right[0]}"
+            return await time_pairs(http, application, bare, address, rounds, warm=1)
+
+    with TemporaryDirectory() as folder, serve_database(Path(folder)) as running:
+        asyncio.run(seed(running, samples, ("left", "right")))
+        found = asyncio.run(time_both(running))
+    drawn, floors = map(list, zip(*found, strict=True))
+    yield from compare_measured({"SQL": floors, "comparison": drawn})
+    yield median(took - floor for took, floor in found)
+
+
 async def time_pairs(
-    http: httpx2.AsyncClient, application: Database, bare: asyncpg.Connection, address: str, times: int
+    http: httpx2.AsyncClient,
+    application: Database,
+    bare: asyncpg.Connection,
+    address: str,
+    times: int,
+    warm: int = WARM,
 ) -> Times:
-    """Time page and SQL in turn, after `WARM` runs that do not count."""
+    """Time page and SQL in turn, after `warm` runs that do not count."""
     found: Times = []
-    for _ in range(WARM + times):
+    for _ in range(warm + times):
         sent, page = await fetch_page(http, application, address)
         found.append((page, await replay(bare, sent)))
-    return found[WARM:]
+    return found[warm:]
 
 
 async def fetch_page(http: httpx2.AsyncClient, application: Database, address: str) -> tuple[Sent, float]:
@@ -399,15 +437,16 @@ async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[
             yield http
 
 
-async def seed(running: pg.Postgres, samples: int) -> None:
-    """Insert a finished job with four kinds of outcomes: right, wrong, moved, and a few that the judge scored."""
+async def seed(running: pg.Postgres, samples: int, jobs: Sequence[str] = ("job",)) -> None:
+    """Insert finished jobs with four kinds of outcomes: right, wrong, moved, and a few that the judge scored."""
     wrong = msgspec.structs.replace(right(), verdict=Graded(math_verify=False, strict=False))
     outcomes = [msgspec.json.encode(each) for each in (right(), wrong, right(moved=True), right(judged=True))]
     async with connected(running.owner_url()) as owner:
         await owner.execute("INSERT INTO datasets (name, hash, items) VALUES ('items', 'h', $1)", samples)
         await owner.execute("INSERT INTO models (name, backend, hash, needs_lease) VALUES ('g', 'scripted', 'h', true)")
         await owner.execute(ITEMS, samples)
-        await owner.execute(JOB, canonical.encode(Params()))
+        for name in jobs:
+            await owner.execute(JOB, canonical.encode(Params()), name)
         await owner.execute(SAMPLES)
         await owner.execute(OUTCOMES, [0, 1, 2, 3], outcomes, [True, False, True, True])
         await owner.execute(CALLS, msgspec.json.encode(Generated(text="so $1+1=2$ and \\boxed{5} " * 5)))

@@ -17,7 +17,7 @@ from shared.pages.pages import find_block_names
 from shared.rag import metrics
 from tests.unit import beir
 from tests.unit.retrieval import HashedWords
-from tools.bench import in_turn, print_rows
+from tools.bench import Row, Rows, in_turn, print_rows
 from tools.bench.__main__ import add_option
 from tools.bench.comparison import COLUMNS, PipelineResult, line, said
 from tools.bench.comparison import table as comparison_table
@@ -322,11 +322,18 @@ def test_sides_take_turns_and_are_compared_with_the_first() -> None:
         runs.append(name)
         return next(figures[name])
 
-    rows = list(in_turn({name: lambda name=name: side(name) for name in figures}, 3, warm=1))  # type: ignore[misc]
+    rows: list[Row] = []
+
+    def collect() -> Rows:
+        ratios = yield from in_turn({name: lambda name=name: side(name) for name in figures}, 3, warm=1)  # type: ignore[misc]
+        yield ratios["system"]
+
+    *rows, ratio = collect()  # type: ignore[assignment]
+    assert ratio == 3.0
     assert runs == ["floor", "system"] * 4
-    assert [(row["measured"], row["median, s"], row["lowest"]) for row in rows] == [
-        ("floor", 2.0, 1.0),
-        ("system", 6.0, 2.0),
+    assert [(row["measured"], row["median, s"], row["rounds, s"]) for row in rows] == [
+        ("floor", 2.0, [1.0, 2.0, 3.0]),
+        ("system", 6.0, [2.0, 6.0, 6.0]),
     ]
     assert rows[1]["over floor"] == "3.000 (2.000 to 3.000)"
 
@@ -337,9 +344,10 @@ def test_a_side_without_a_figure_is_timed() -> None:
 
 
 def test_rows_are_printed_as_tables_with_a_heading_for_other_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows([{"a": 1, "b": 0.123456}, {"a": None, "b": ""}, "A sentence.", {"c": "x"}])
+    print_rows([{"a": 1, "b": 0.123456}, {"a": None, "b": [1.5, 2345.6]}, "A sentence.", {"c": "x"}, 1.0666])
     assert capsys.readouterr().out.splitlines() == [
-        "", "| a | b |", "|---|---|", "| 1 | 0.1235 |", "| - | - |", "", "A sentence.", "", "| c |", "|---|", "| x |",
+        "", "| a | b |", "|---|---|", "| 1 | 0.1235 |", "| - | 1.5, 2,346 |", "", "A sentence.", "", "| c |", "|---|",
+        "| x |", "", "figure: 1.067",
     ]  # fmt: skip
 
 
