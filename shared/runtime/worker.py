@@ -261,6 +261,10 @@ ADVANCE_SOON_S = 0.05
 """The same while the device has no calls of this worker, which the ready samples may have."""
 UNSENT_S = 5.0
 """How long an overdue drain continues before it tries again to send the next tick."""
+BATCH = 200
+"""Samples that are advanced in one transaction."""
+FIRST_BATCH = 50
+"""The same for a worker at rest, whose calls then begin before the other samples are advanced."""
 ADVANCE_FOR_S = 1.0
 """Longest time of advancing before calls are claimed again: the ready samples of a large job take minutes."""
 OUTAGE_S = 0.5
@@ -347,7 +351,7 @@ class LaneWorker:
         """Work for `seconds` or until nothing may run; return whether the time was up."""
         deadline = time.monotonic() + seconds
         running: set[asyncio.Task[None]] = set()
-        helped = False
+        helped = advanced = False
         try:
             while not self._stopping():
                 late = time.monotonic() >= deadline
@@ -356,7 +360,8 @@ class LaneWorker:
                     if started and not helped:  # other workers of this lane, if there are any
                         helped = True
                         await self.ticker.tick(self._lane)
-                    advanced = await self._advance() if self._is_due(running) else False
+                    at_rest = not (running or advanced)
+                    advanced = await self._advance(FIRST_BATCH if at_rest else None) if self._is_due(running) else False
                 except SQLAlchemyError as error:
                     started, advanced = await self._outlast(error), False
                 if not running and (late or not (started or advanced)):
@@ -400,18 +405,19 @@ class LaneWorker:
         waited = time.monotonic() - self._advanced_at >= pause_s
         return not running or (self._progress.ready > 0 and (waited or len(running) < self._limits.streams))
 
-    async def _advance(self) -> bool:
-        """Advance ready samples for a while and tick every lane that gained work; return whether any advanced."""
+    async def _advance(self, first: int | None) -> bool:
+        """Advance ready samples for a while, or only the `first` ones, and tick every lane that gained work; return
+        whether any advanced."""
         any_advanced = False
         self._progress.ready, self._advanced_at = 0, time.monotonic()
         until = self._advanced_at + ADVANCE_FOR_S
-        while (advanced := await self.advancer.advance()).samples:
+        while (advanced := await self.advancer.advance(first or BATCH)).samples:
             any_advanced = True
             for lane in advanced.lanes:
                 await self.ticker.tick(lane)
             if advanced.jobs:
                 await lifecycle.finish_due_jobs(self._database, lifecycle.SMALL)
-            if time.monotonic() >= until:
+            if first or time.monotonic() >= until:
                 self._progress.ready = advanced.samples  # as many may still be ready
                 break
         return any_advanced
