@@ -231,7 +231,7 @@ def format_tokens(stages: Any) -> str:
 
 
 def format_prompt_tokens(models: Any) -> str:
-    """Return the prompt tokens of this job's own calls by model: sent, and computed by the server, if it reports that."""
+    """Return the prompt tokens of this job's own calls by model: sent, and computed by its server."""
     parts = []
     for name, tokens in models.items():
         sent, computed = tokens["sent"], tokens["computed"]

@@ -30,6 +30,11 @@ JUDGED = {"quality": "judge"}
 COUNTED = "UPDATE attempts SET prompt_tokens = 1000, completion_tokens = 100"
 """Made-up tokens of every call."""
 
+CACHED = """
+    UPDATE attempts SET prompt_tokens = 1000, cached_tokens = CASE c.role WHEN 'judge' THEN 400 END
+    FROM calls c WHERE c.id = attempts.call_id"""
+"""Made-up tokens, of which only the judge's server reports how many it had in its cache."""
+
 
 async def reports(
     database: Database, redis_url: str, plant: Plant, prices: Mapping[str, TokenPrice], counted: str = COUNTED
@@ -64,9 +69,7 @@ async def test_a_job_costs_its_tokens_at_the_configured_prices(
 async def test_a_report_counts_the_prompt_tokens_that_each_models_server_computed(
     database: Database, redis_url: str, plant: Plant
 ) -> None:
-    judged = "c.id = attempts.call_id AND c.role = 'judge'"
-    counted = f"{COUNTED}, cached_tokens = CASE WHEN (SELECT true FROM calls c WHERE {judged}) THEN 400 END"
-    first, second = await reports(database, redis_url, plant, {}, counted)
+    first, second = await reports(database, redis_url, plant, {}, CACHED)
     judge, generate = first["calls_made"]["judge"], first["calls_made"]["generate"]
     assert first["prompt_tokens"] == {
         "a-generator": {"sent": 1000 * generate, "computed": None},

@@ -330,8 +330,9 @@ USED = select_over_calls("""
         COALESCE(sum(a.completion_tokens), 0) AS completion_tokens,
         COALESCE(sum(a.prompt_tokens) FILTER (WHERE mine.made), 0) AS prompt_made,
         COALESCE(sum(a.completion_tokens) FILTER (WHERE mine.made), 0) AS completion_made,
-        count(*) FILTER (WHERE mine.made) AS calls_made, count(a.prompt_tokens) FILTER (WHERE mine.made) AS prompts_made,
-        count(a.cached_tokens) FILTER (WHERE mine.made) AS reported, sum(a.cached_tokens) FILTER (WHERE mine.made) AS cached,
+        sum(a.cached_tokens) FILTER (WHERE mine.made) AS cached_made,
+        count(*) FILTER (WHERE mine.made) AS calls_made, count(a.prompt_tokens) FILTER (WHERE mine.made) AS counted,
+        count(a.cached_tokens) FILTER (WHERE mine.made) AS reported,
         count(*) FILTER (WHERE a.outcome IN ('value', 'unparsed', 'truncated')
             AND (a.prompt_tokens IS NULL OR a.completion_tokens IS NULL)) AS uncounted
     FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
@@ -345,8 +346,8 @@ class PromptTokens(msgspec.Struct, frozen=True, kw_only=True):
     sent: int | None
     """Number of prompt tokens sent, as counted by the model server; null if it counts none."""
     computed: int | None
-    """Number of these that the model server computed, because they were not in its cache; null if it does not report for
-    each call how many it took from its cache."""
+    """Number of these that the model server computed, because they were not in its cache; null if it does not report
+    for each call how many it took from its cache."""
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,8 +372,8 @@ def count_prompt_tokens(used: Sequence[Row[Any]]) -> dict[str, PromptTokens]:
     """Return the prompt tokens of the calls that the job made, by model."""
     return {
         row.name: PromptTokens(
-            sent=row.prompt_made if row.prompts_made else None,
-            computed=row.prompt_made - row.cached if row.prompts_made and row.reported == row.prompts_made else None,
+            sent=row.prompt_made if row.counted else None,
+            computed=row.prompt_made - row.cached_made if row.counted and row.reported == row.counted else None,
         )
         for row in used
         if row.calls_made
