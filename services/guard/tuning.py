@@ -54,9 +54,7 @@ async def _print_lines(settings: Settings, name: str, workload: Workload) -> int
     return status
 
 
-async def measure(
-    make: Callable[[], Driver], settings: Settings, name: str, workload: Workload
-) -> AsyncIterator[Line]:
+async def measure(make: Callable[[], Driver], settings: Settings, name: str, workload: Workload) -> AsyncIterator[Line]:
     """Yield a measurement for each number of slots until more of them are slower, or do not fit, as the last line says.
 
     A failure with more slots than the fewest is a limit, too, since it may come from a lack of memory.
