@@ -42,7 +42,10 @@ Prompts = Iterator[tuple[int, SampleCall]]
 def run(settings: Settings, name: str) -> int:
     """Measure the model, print the lines, and return the exit status."""
     workload = msgspec.json.decode(sys.stdin.buffer.read(), type=Workload)
-    return asyncio.run(_print_lines(settings, name, workload))
+    try:
+        return asyncio.run(_print_lines(settings, name, workload))
+    except KeyboardInterrupt:  # the command that reads the lines reports it; the server has been stopped
+        return 130
 
 
 async def _print_lines(settings: Settings, name: str, workload: Workload) -> int:
@@ -82,6 +85,8 @@ async def measure(make: Callable[[], Driver], settings: Settings, name: str, wor
                 yield Skipped(slots=size, reason=needs)
     except ownership.DeviceTaken as taken:
         yield Problem(kind="conflict", message=str(taken), hint="stop the stack first: mathrag down")
+    except ownership.LOST as lost:
+        yield Problem(kind="unavailable", message=f"the device's lock in PostgreSQL cannot be taken: {lost!r}")
     except (DriverError, ChatFailed) as failed:
         if measured:
             yield Skipped(slots=2 * measured[-1].slots, reason=str(failed))

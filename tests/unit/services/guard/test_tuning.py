@@ -156,6 +156,15 @@ async def test_beside_a_guard_nothing_is_started_and_the_message_names_the_comma
     assert "mathrag down" in line.hint
 
 
+async def test_without_the_database_that_the_settings_name_nothing_is_started(tmp_path: Path) -> None:
+    double, settings = Double(), settings_of(tmp_path, EMBEDDED)
+    away = settings.model_copy(update={"database_url": "postgresql+asyncpg://mathrag@127.0.0.1:1/mathrag"})
+    (line,) = await lines_of(double, away)
+    assert isinstance(line, Problem)
+    assert (line.kind, double.started) == ("unavailable", [])
+    assert "PostgreSQL" in line.message
+
+
 async def test_a_remote_model_is_measured_beside_a_guard(tmp_path: Path) -> None:
     double, settings = Double(), settings_of(tmp_path, Model(driver="remote", url="http://127.0.0.1:9/v1"))
     with ownership.own_on_host(settings):
