@@ -60,6 +60,7 @@ def build_lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "seconds", format_seconds(found["stages"])
     yield "latency", format_latency(found["stages"], counts["completed"] + counts["failed"])
     yield "tokens", format_tokens(found["stages"])
+    yield "prompt tokens", format_prompt_tokens(found.get("prompt_tokens", {}))
     yield "cost", format_cost(found["cost"])
 
 
@@ -227,6 +228,17 @@ def format_tokens(stages: Any) -> str:
     """Return the tokens in and out of this job's own calls by role."""
     counts = {role: (stage.get("prompt_tokens"), stage.get("completion_tokens")) for role, stage in stages.items()}
     return ", ".join(f"{role} {asked} in, {said} out" for role, (asked, said) in counts.items() if asked is not None)
+
+
+def format_prompt_tokens(models: Any) -> str:
+    """Return the prompt tokens of this job's own calls by model: sent, and computed by its server."""
+    parts = []
+    for name, tokens in models.items():
+        sent, computed = tokens["sent"], tokens["computed"]
+        if sent is not None:
+            known = "not reported by the server" if computed is None else f"{computed} ({computed / (sent or 1):.1%})"
+            parts.append(f"{name} {sent} sent, computed {known}")
+    return "; ".join(parts)
 
 
 def format_cost(cost: Any) -> str | None:

@@ -476,6 +476,8 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     finish_reason: str = ""
     """Finish reason of the server, or one of those in `shared.models.chat`."""
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Prompt tokens that the server took from its cache instead of computing them; None if it does not report it."""
     completion_tokens: int | None = None
     prompt_ms: float | None = None
     completion_ms: float | None = None

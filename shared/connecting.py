@@ -4,7 +4,7 @@ import asyncio
 import math
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Literal, get_args
@@ -29,6 +29,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 CONTEXT, SLOTS = 4096, 4
 """Tokens of each slot, and slots, of a connected model: some five documents with a question and an answer."""
 BUDGET_STEP_MIB = 64
+Change = tuple[tuple[str, ...], Any]
+"""A path in the settings file, and its new value."""
 CHOOSE = "`mathrag model connect` lists the models that can be connected"
 QUERY_S = 5.0
 MOST_FILES, MOST_FOLDERS, DEEPEST = 100, 2_000, 4
@@ -189,7 +191,7 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
     roles = tuple(roles)
     if new.name in settings.models and (models or {}).get(new.name) != new.fields:
         raise Conflict(f"model {new.name!r} is already configured", hint="remove it from `models` first")
-    changes: list[tuple[tuple[str, ...], Any]] = []
+    changes: list[Change] = []
     if models is None:  # naming any model leaves out the shipped ones, which the other roles need
         kept = {name for role, name in settings.roles.items() if role not in roles}
         changes += [
@@ -205,6 +207,29 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
         reserved = settings.device.budget_mib - settings.device.models_mib
         budget = math.ceil((new.mib + reserved) / BUDGET_STEP_MIB) * BUDGET_STEP_MIB
         changes.append((("device", "budget_mib"), budget))
+    return _apply_changes(text, before, changes)
+
+
+def change_model(text: str, name: str, fields: Mapping[str, Any], settings: Settings) -> str:
+    """Return the settings file `text` with these fields of the configured model `name`. `settings` are those that hold
+    now. Everything else in the file is kept unchanged, comments included.
+
+    A file that names no models gets the shipped ones, since naming any model leaves the others out.
+
+    Raises:
+        Invalid: the file cannot be changed this way; the hint says what to write there by hand.
+    """
+    before = yaml.safe_load(text) or {}
+    if before.get("models") is None:
+        described = {
+            each: model.model_dump(mode="json", exclude_defaults=True) for each, model in settings.models.items()
+        }
+        described[name] |= fields
+        return _apply_changes(text, before, [(("models", each), values) for each, values in described.items()])
+    return _apply_changes(text, before, [(("models", name, field), value) for field, value in fields.items()])
+
+
+def _apply_changes(text: str, before: dict[str, Any], changes: Sequence[Change]) -> str:
     wanted = before
     for path, value in changes:
         wanted = _merge(wanted, path, value)

@@ -87,6 +87,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_ms: float | None = None
     completion_ms: float | None = None
     trace_id: str | None = None
+    cached_tokens: int | None = None
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -155,6 +156,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """SHA-256 of the prompt; null if no model was called."""
     prompt_tokens: int | None
     """Number of prompt tokens, as counted by the model server; null if it did not count."""
+    cached_tokens: int | None
+    """Number of prompt tokens that the model server took from its cache instead of computing them; null if it did not
+    report it."""
     completion_tokens: int | None
     """Number of reply tokens, as counted by the model server; null if it did not count."""
     finish_reason: str | None

@@ -57,6 +57,23 @@ OllamaServer = Annotated[
 Untried = Annotated[bool, typer.Option("--untried", help="Add the model without testing it with a prompt.")]
 
 
+@model.command("tune", cls=LocalCommand)
+def tune(
+    name: Annotated[str, typer.Argument(help="Name of a configured model.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure, but do not change the settings file.")] = False,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how many calls at once a model answers fastest, and write that number into the settings file.
+
+    It takes about a minute with a small model, and needs the model's device for itself: stop the stack first. Jobs
+    continue when it starts again.
+    """
+    with report_errors(as_json=as_json, needs="mathrag-gate[embedded]"):
+        tuning = import_server("mathrag_gate.cli.tuning", "mathrag-gate[embedded]")
+        tuning.tune(name, write=not dry_run, data_dir=data_dir, as_json=as_json)
+
+
 @model.command("connect", cls=LocalCommand)
 def connect(
     what: What = None,

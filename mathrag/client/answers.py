@@ -149,6 +149,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 of the prompt; null if no model was called."""
     prompt_tokens: int | None = None
     """Number of prompt tokens, as counted by the model server; null if it did not count."""
+    cached_tokens: int | None = None
+    """Number of prompt tokens that the model server took from its cache instead of computing them; null if it did
+    not report it."""
     completion_tokens: int | None = None
     """Number of reply tokens, as counted by the model server; null if it did not count."""
     finish_reason: str | None = None
@@ -2369,6 +2372,16 @@ class PromptDifference(msgspec.Struct, frozen=True, kw_only=True):
     """Whether only the first 20,000 characters, or 400 lines, of each were compared."""
 
 
+class PromptTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt tokens of the calls that this job made to one model."""
+
+    sent: int | None = None
+    """Number of prompt tokens sent, as counted by the model server; null if it counts none."""
+    computed: int | None = None
+    """Number of these that the model server computed, because they were not in its cache; null if it does not
+    report for each call how many it took from its cache."""
+
+
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """The complete provenance of one sample."""
 
@@ -2668,6 +2681,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     run twice, and a lapsed call runs again alone (docs/how-to/operations.md, "The same answer")."""
     stages: dict[str, Stage] = {}
     """Calls and times by role."""
+    prompt_tokens: dict[str, PromptTokens] = {}
+    """Prompt tokens of this job's own calls by model: sent, and computed because the server did not have them in
+    its cache. Calls that failed or were repeated are not counted."""
     cost: TokenCost | None = None
     """Cost of the model calls; null if no model has answered."""
     residencies: tuple[Residency, ...] = ()
@@ -3206,7 +3222,7 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
     p95_s: float
     """95th percentile of these seconds."""
     read_tokens_s: float | None = None
-    """Prompt tokens per second in one slot, as measured by the model's server; null if it reports none."""
+    """Prompt tokens computed per second in one slot, as measured by the model's server; null if it reports none."""
     written_tokens_s: float | None = None
     """Reply tokens per second in one slot, as measured by the model's server; null if it reports none."""
     since: str

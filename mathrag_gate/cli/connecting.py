@@ -77,7 +77,7 @@ def connect(
     roles = ROLES if role == "both" else (role,)
     file, settings = config_file(), load()
     changed = connecting.add_model(connecting.read_settings(file), described, roles, settings)
-    _validate(changed)
+    validate(changed)
     directory = resolve_directory(data_dir)
     running = control.find_holder(directory) is not None
     reply = None
@@ -97,7 +97,7 @@ def connect(
     typer.echo(f"  next: {' && '.join(again)}")
 
 
-def _validate(text: str) -> None:
+def validate(text: str) -> None:
     """Check the new settings.
 
     Raises:

@@ -2,13 +2,15 @@
 
 import argparse
 import os
+import sys
 
 from mathrag.errors import Invalid
+from services.guard import tuning
 from services.guard.app import create_app
 from shared import telemetry
 from shared.access import filters
 from shared.access.connections import serve
-from shared.runtime.placement import settings_for_device
+from shared.runtime.placement import find_device, settings_for_device
 from shared.settings import load
 
 
@@ -18,12 +20,17 @@ def main() -> None:
     parser.add_argument("--device", help="id of a configured device; by default that of `device`")
     parser.add_argument("--port", type=int, default=8082)
     parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--tune", metavar="MODEL", help="measure the model's speed by its slots instead of serving")
     options = parser.parse_args()
     settings = load()
     try:
-        settings = settings_for_device(settings, options.device or settings.device.id)
+        device = find_device(settings, options.tune) if options.tune else options.device or settings.device.id
+        settings = settings_for_device(settings, device)
     except Invalid as error:
         parser.error(error.message)
+    if options.tune:
+        _restrict_to_gpu(settings.device.id)
+        sys.exit(tuning.run(settings, options.tune))
     if refusal := filters.explain_refusal(settings, options.host):
         parser.error(refusal)
     _restrict_to_gpu(settings.device.id)

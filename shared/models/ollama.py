@@ -73,6 +73,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     done_reason: str = ""
     load_duration: int = 0
     prompt_eval_count: int | None = None
+    prompt_eval_cached_count: int | None = None
+    """Part of `prompt_eval_count`; servers from before August 2026 do not report it (ollama#17943)."""
     prompt_eval_duration: int | None = None
     eval_count: int | None = None
     eval_duration: int | None = None
@@ -120,6 +122,7 @@ def make_answer(found: Sequence[Piece], *, room: int) -> TimedAnswer:
         finish_reason=last.done_reason if last.done else _find_cut_reason(found),
         tokens=parse_tokens([entry for piece in found for entry in piece.logprobs or ()]),
         prompt_tokens=last.prompt_eval_count,
+        cached_tokens=last.prompt_eval_cached_count,
         completion_tokens=last.eval_count,
         prompt_ms=_to_milliseconds(last.prompt_eval_duration),
         completion_ms=_to_milliseconds(last.eval_duration),

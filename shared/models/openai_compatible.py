@@ -254,10 +254,22 @@ class _Answer:
             finish_reason=self.finish_reason,
             tokens=parse_tokens(self.logprobs),
             prompt_tokens=self.usage.prompt_tokens if self.usage else None,
+            cached_tokens=self._read_cached_tokens(),
             completion_tokens=self.usage.completion_tokens if self.usage else None,
             prompt_ms=self._read_milliseconds("prompt_ms"),
             completion_ms=self._read_milliseconds("predicted_ms"),
         )
+
+    def _read_cached_tokens(self) -> int | None:
+        """Read the prompt tokens that the server took from its cache; None if it does not report them.
+
+        vLLM and SGLang report them only with `--enable-prompt-tokens-details` and `--enable-cache-report`; llama.cpp
+        always does, before September 2025 not at all, and then at first only in its timings.
+        """
+        details = getattr(self.usage, "prompt_tokens_details", None)
+        places = ((details, "cached_tokens"), (self.timings, "cache_n"))
+        found = next((each[name] for each, name in places if isinstance(each, dict) and name in each), None)
+        return found if self.usage and type(found) is int and 0 <= found <= self.usage.prompt_tokens else None
 
     def _read_milliseconds(self, name: str) -> float | None:
         figure = self.timings.get(name) if isinstance(self.timings, dict) else None

@@ -111,6 +111,11 @@ def settings_for_device(settings: Settings, device: str) -> Settings:
     return settings.model_copy(update=own)
 
 
+def find_device(settings: Settings, model: str) -> str:
+    """Return the id of the device that loads the model."""
+    return _place(settings)[0][model]
+
+
 def find_problems(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield (model, problem) for models that can never be loaded, where several devices are configured."""
     if not settings.devices:

@@ -121,6 +121,7 @@ def _make_receipt(completion: Completion, prompt: Prompt) -> Receipt:
         concurrency=completion.concurrency,
         prompt_hash=hashlib.sha256(text_of(prompt).encode()).digest(),
         prompt_tokens=completion.prompt_tokens,
+        cached_tokens=completion.cached_tokens,
         completion_tokens=completion.completion_tokens,
         finish_reason=completion.finish_reason or None,
         prompt_ms=completion.prompt_ms,

@@ -66,6 +66,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     prompt_hash: bytes | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     completion_tokens: int | None = None
     finish_reason: str | None = None
     prompt_ms: float | None = None
@@ -265,19 +266,20 @@ ACCEPT = text("""
             SELECT l.call_id FROM locked l
             JOIN unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token) USING (call_id, token))))
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
-                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
-                          completion_ms, trace_id)
+                          concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens,
+                          finish_reason, prompt_ms, completion_ms, trace_id)
     SELECT l.call_id, true, l.token, u.outcome, u.reply, :worker, u.device, u.epoch, u.started_at, u.ended_at,
-           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
+           u.concurrency, u.prompt_hash, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.finish_reason,
            u.prompt_ms, u.completion_ms, u.trace_id
     FROM locked l JOIN unnest(
         CAST(:calls AS bigint[]), CAST(:tokens AS uuid[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]),
         CAST(:device AS text[]), CAST(:epoch AS bigint[]), CAST(:started_at AS timestamptz[]),
         CAST(:ended_at AS timestamptz[]), CAST(:concurrency AS smallint[]), CAST(:prompt_hash AS bytea[]),
-        CAST(:prompt_tokens AS integer[]), CAST(:completion_tokens AS integer[]), CAST(:finish_reason AS text[]),
-        CAST(:prompt_ms AS real[]), CAST(:completion_ms AS real[]), CAST(:trace_id AS text[]))
+        CAST(:prompt_tokens AS integer[]), CAST(:cached_tokens AS integer[]), CAST(:completion_tokens AS integer[]),
+        CAST(:finish_reason AS text[]), CAST(:prompt_ms AS real[]), CAST(:completion_ms AS real[]),
+        CAST(:trace_id AS text[]))
         u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
+          cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
         ON u.call_id = l.call_id AND u.token = l.token
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
 ACCEPTED = sql("""

@@ -186,7 +186,7 @@ SPEED = sql("""
     SELECT count(*) AS calls,
         percentile_cont(0.5) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS median_s,
         percentile_cont(0.95) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS p95_s,
-        1000 * sum(a.prompt_tokens) FILTER (WHERE a.prompt_ms > 0)
+        1000 * sum(a.prompt_tokens - COALESCE(a.cached_tokens, 0)) FILTER (WHERE a.prompt_ms > 0)
             / NULLIF(sum(a.prompt_ms) FILTER (WHERE a.prompt_ms > 0), 0) AS read_tokens_s,
         1000 * sum(a.completion_tokens) FILTER (WHERE a.completion_ms > 0)
             / NULLIF(sum(a.completion_ms) FILTER (WHERE a.completion_ms > 0), 0) AS written_tokens_s,
@@ -265,7 +265,7 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
     p95_s: float
     """95th percentile of these seconds."""
     read_tokens_s: float | None
-    """Prompt tokens per second in one slot, as measured by the model's server; null if it reports none."""
+    """Prompt tokens computed per second in one slot, as measured by the model's server; null if it reports none."""
     written_tokens_s: float | None
     """Reply tokens per second in one slot, as measured by the model's server; null if it reports none."""
     since: datetime

@@ -127,8 +127,8 @@ STEPS = text("""
     WHERE t.sample_id = :sample ORDER BY t.position, t.slot""")
 ATTEMPTS = text("""
     SELECT call_id, accepted, outcome, reply, worker, device, epoch, started_at, ended_at, concurrency,
-        encode(prompt_hash, 'hex') AS prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
-        completion_ms, trace_id, created_at AS stored_at, encode(sha256(reply), 'hex') AS reply_hash
+        encode(prompt_hash, 'hex') AS prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason,
+        prompt_ms, completion_ms, trace_id, created_at AS stored_at, encode(sha256(reply), 'hex') AS reply_hash
     FROM attempts WHERE call_id = ANY(:calls) ORDER BY call_id, id""")
 SOURCES = text("""
     SELECT DISTINCT ON (t.call_id) t.call_id, j.public_id::text AS job, s.kind, s.ordinal AS index, s.repeat, t.position
@@ -289,7 +289,7 @@ SELECT_CALL_RECORDS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
         encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
         a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
-        a.prompt_ms, a.completion_ms, a.trace_id
+        a.prompt_ms, a.completion_ms, a.trace_id, a.cached_tokens
     FROM unnest(CAST(:samples AS bigint[]), CAST(:consumed AS integer[])) u(id, consumed)
         CROSS JOIN LATERAL (SELECT * FROM steps WHERE sample_id = u.id OFFSET 0) t
         CROSS JOIN LATERAL (SELECT * FROM calls WHERE id = t.call_id OFFSET 0) c

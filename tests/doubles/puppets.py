@@ -75,8 +75,8 @@ class PuppetServer:
         for prompt in prompts or tuple(self.running):
             text = f"re: {prompt}"
             reply = ModelAnswer(
-                text=text, finish_reason="stop", prompt_tokens=3, completion_tokens=2, prompt_ms=1.5, completion_ms=0.5,
-                tokens=(Token(text=text, logprob=-0.5),) if self.alternatives[prompt] else (),
+                text=text, finish_reason="stop", prompt_tokens=3, cached_tokens=1, completion_tokens=2, prompt_ms=1.5,
+                completion_ms=0.5, tokens=(Token(text=text, logprob=-0.5),) if self.alternatives[prompt] else (),
             )  # fmt: skip
             self.running[prompt].set_result(reply)
 

@@ -134,7 +134,7 @@
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
         encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
         a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
-        a.prompt_ms, a.completion_ms, a.trace_id
+        a.prompt_ms, a.completion_ms, a.trace_id, a.cached_tokens
     FROM unnest(CAST($1 AS bigint[]), CAST($2 AS integer[])) u(id, consumed)
         CROSS JOIN LATERAL (SELECT * FROM steps WHERE sample_id = u.id OFFSET 0) t
         CROSS JOIN LATERAL (SELECT * FROM calls WHERE id = t.call_id OFFSET 0) c
@@ -206,19 +206,20 @@
             SELECT l.call_id FROM locked l
             JOIN unnest(CAST($1 AS bigint[]), CAST($2 AS uuid[])) u(call_id, token) USING (call_id, token))))
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
-                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
-                          completion_ms, trace_id)
+                          concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens,
+                          finish_reason, prompt_ms, completion_ms, trace_id)
     SELECT l.call_id, true, l.token, u.outcome, u.reply, $3, u.device, u.epoch, u.started_at, u.ended_at,
-           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
+           u.concurrency, u.prompt_hash, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.finish_reason,
            u.prompt_ms, u.completion_ms, u.trace_id
     FROM locked l JOIN unnest(
         CAST($1 AS bigint[]), CAST($2 AS uuid[]), CAST($4 AS text[]), CAST($5 AS bytea[]),
         CAST($6 AS text[]), CAST($7 AS bigint[]), CAST($8 AS timestamptz[]),
         CAST($9 AS timestamptz[]), CAST($10 AS smallint[]), CAST($11 AS bytea[]),
-        CAST($12 AS integer[]), CAST($13 AS integer[]), CAST($14 AS text[]),
-        CAST($15 AS real[]), CAST($16 AS real[]), CAST($17 AS text[]))
+        CAST($12 AS integer[]), CAST($13 AS integer[]), CAST($14 AS integer[]),
+        CAST($15 AS text[]), CAST($16 AS real[]), CAST($17 AS real[]),
+        CAST($18 AS text[]))
         u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
+          cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
         ON u.call_id = l.call_id AND u.token = l.token
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id
 

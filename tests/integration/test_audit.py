@@ -425,6 +425,7 @@ async def test_i21_a_reply_that_is_younger_than_who_consumed_it(database: Databa
     [
         "UPDATE attempts SET worker = 'nobody' WHERE call_id = :call",
         "UPDATE attempts SET prompt_tokens = 7 WHERE call_id = :call",
+        "UPDATE attempts SET cached_tokens = 7 WHERE call_id = :call",
         "UPDATE samples SET failure = 'none' WHERE id = :sample",
         "UPDATE records SET hash = sha256('') WHERE sample_id = :sample AND :call > 0",
     ],

@@ -83,6 +83,14 @@ async def test_it_answers_with_text_reason_and_tokens(server: LlamaServer) -> No
     assert reply.completion_ms is not None
 
 
+async def test_it_reports_how_many_prompt_tokens_it_takes_from_its_cache(server: LlamaServer) -> None:
+    first, second = [await server.complete("What is 1 plus 2 plus 3 plus 4?", GREEDY, seed=1) for _ in range(2)]
+    assert first.cached_tokens is not None
+    assert second.cached_tokens is not None
+    assert second.prompt_tokens is not None
+    assert first.cached_tokens < second.cached_tokens < second.prompt_tokens
+
+
 async def test_it_gives_the_log_probabilities_of_a_greedy_answer(server: LlamaServer) -> None:
     prompt = "What is 1 plus 2?"
     reply = await server.complete(prompt, GREEDY, 1, 5)

@@ -30,6 +30,11 @@ JUDGED = {"quality": "judge"}
 COUNTED = "UPDATE attempts SET prompt_tokens = 1000, completion_tokens = 100"
 """Made-up tokens of every call."""
 
+CACHED = """
+    UPDATE attempts SET prompt_tokens = 1000, cached_tokens = CASE c.role WHEN 'judge' THEN 400 END
+    FROM calls c WHERE c.id = attempts.call_id"""
+"""Made-up tokens, of which only the judge's server reports how many it had in its cache."""
+
 
 async def reports(
     database: Database, redis_url: str, plant: Plant, prices: Mapping[str, TokenPrice], counted: str = COUNTED
@@ -59,6 +64,35 @@ async def test_a_job_costs_its_tokens_at_the_configured_prices(
     assert second["cost"]["made"] == 0
     assert second["cost"]["all"] == pytest.approx(judged + generated)
     assert first["stages"]["judge"]["prompt_tokens"] == 1000 * first["calls_made"]["judge"]
+
+
+async def test_a_report_counts_the_prompt_tokens_that_each_models_server_computed(
+    database: Database, redis_url: str, plant: Plant
+) -> None:
+    first, second = await reports(database, redis_url, plant, {}, CACHED)
+    judge, generate = first["calls_made"]["judge"], first["calls_made"]["generate"]
+    assert first["prompt_tokens"] == {
+        "a-generator": {"sent": 1000 * generate, "computed": None},
+        "a-judge": {"sent": 1000 * judge, "computed": 600 * judge},
+    }
+    assert second["prompt_tokens"] == {}
+
+
+@pytest.mark.parametrize(
+    ("counted", "sent", "computed"),
+    [
+        ("UPDATE attempts SET prompt_tokens = NULL, cached_tokens = NULL", None, None),
+        ("UPDATE attempts SET prompt_tokens = 10, cached_tokens = 0", 10, 10),
+        ("UPDATE attempts SET prompt_tokens = 10, cached_tokens = NULLIF(id % 2, 1)", 10, None),
+    ],
+)
+async def test_tokens_that_a_server_does_not_report_for_every_call_are_unknown_and_not_zero(
+    database: Database, redis_url: str, plant: Plant, counted: str, sent: int | None, computed: int | None
+) -> None:
+    first, _ = await reports(database, redis_url, plant, {}, counted)
+    judge = first["calls_made"]["judge"]
+    expected = {"sent": sent and sent * judge, "computed": computed and computed * judge}
+    assert first["prompt_tokens"]["a-judge"] == expected
 
 
 async def test_a_model_without_a_price_leaves_the_cost_unknown(

@@ -21,6 +21,7 @@ from tests.integration.test_model_servers import (
     test_a_server_that_is_killed_loses_its_calls,
     test_it_answers_with_text_reason_and_tokens,
     test_it_gives_the_log_probabilities_of_a_greedy_answer,
+    test_it_reports_how_many_prompt_tokens_it_takes_from_its_cache,
 )
 from tests.integration.test_model_servers import driver as embedded
 from tests.real.llama_server import LlamaServer
@@ -31,6 +32,7 @@ __all__ = [
     "test_a_server_that_is_killed_loses_its_calls",
     "test_it_answers_with_text_reason_and_tokens",
     "test_it_gives_the_log_probabilities_of_a_greedy_answer",
+    "test_it_reports_how_many_prompt_tokens_it_takes_from_its_cache",
 ]
 
 pytestmark = pytest.mark.anyio

@@ -2,14 +2,14 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from anyio import to_thread
 from msgspec.structs import asdict
-from sqlalchemy import TextClause, text
+from sqlalchemy import Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.formatting import format_accuracy
@@ -330,11 +330,24 @@ USED = select_over_calls("""
         COALESCE(sum(a.completion_tokens), 0) AS completion_tokens,
         COALESCE(sum(a.prompt_tokens) FILTER (WHERE mine.made), 0) AS prompt_made,
         COALESCE(sum(a.completion_tokens) FILTER (WHERE mine.made), 0) AS completion_made,
+        sum(a.cached_tokens) FILTER (WHERE mine.made) AS cached_made,
+        count(*) FILTER (WHERE mine.made) AS calls_made, count(a.prompt_tokens) FILTER (WHERE mine.made) AS counted,
+        count(a.cached_tokens) FILTER (WHERE mine.made) AS reported,
         count(*) FILTER (WHERE a.outcome IN ('value', 'unparsed', 'truncated')
             AND (a.prompt_tokens IS NULL OR a.completion_tokens IS NULL)) AS uncounted
     FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
     JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE c.role IN ('judge', 'write', 'generate') GROUP BY m.name ORDER BY m.name""")
+
+
+class PromptTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt tokens of the calls that this job made to one model."""
+
+    sent: int | None
+    """Number of prompt tokens sent, as counted by the model server; null if it counts none."""
+    computed: int | None
+    """Number of these that the model server computed, because they were not in its cache; null if it does not report
+    for each call how many it took from its cache."""
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,9 +363,25 @@ class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of the calls made and reused, by model name."""
 
 
-async def compute_cost(connection: AsyncConnection, job: int, configured: Mapping[str, Model]) -> TokenCost | None:
-    """Return the cost of the job with this row id; None if no model has answered."""
-    used = (await connection.execute(USED, {"job": job})).all()
+async def load_token_use(connection: AsyncConnection, job: int) -> Sequence[Row[Any]]:
+    """Load the tokens of the job with this row id, one row per model that answered it."""
+    return (await connection.execute(USED, {"job": job})).all()
+
+
+def count_prompt_tokens(used: Sequence[Row[Any]]) -> dict[str, PromptTokens]:
+    """Return the prompt tokens of the calls that the job made, by model."""
+    return {
+        row.name: PromptTokens(
+            sent=row.prompt_made if row.counted else None,
+            computed=row.prompt_made - row.cached_made if row.counted and row.reported == row.counted else None,
+        )
+        for row in used
+        if row.calls_made
+    }
+
+
+def compute_cost(used: Sequence[Row[Any]], configured: Mapping[str, Model]) -> TokenCost | None:
+    """Return the cost of a job's tokens; None if no model has answered."""
     if not used:
         return None
     counted = [row.name for row in used if not row.uncounted and row.name in configured]
@@ -520,6 +549,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     twice, and a lapsed call runs again alone (docs/how-to/operations.md, "The same answer")."""
     stages: dict[str, Stage]
     """Calls and times by role."""
+    prompt_tokens: dict[str, PromptTokens]
+    """Prompt tokens of this job's own calls by model: sent, and computed because the server did not have them in its
+    cache. Calls that failed or were repeated are not counted."""
     cost: TokenCost | None
     """Cost of the model calls; null if no model has answered."""
     residencies: tuple[Residency, ...]
@@ -585,7 +617,7 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
             for each in await connection.execute(MODELS, {"ids": ids})
         }
         work = await count_work(connection, row)
-        cost = await compute_cost(connection, row, configured)
+        used = await load_token_use(connection, row)
         has_gold = await has_gold_documents(connection, row)
         repeatability = await load_repeatability(connection, row, job)
         warnings = await list_demonstration_warnings(connection, [row])
@@ -610,7 +642,8 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
         gate=try_decode(pinned.prepared, GateDecision, "")[0],
         grader=grader,
-        cost=cost,
+        prompt_tokens=count_prompt_tokens(used),
+        cost=compute_cost(used, configured),
         repeatability=repeatability,
         notes=[
             *warnings,

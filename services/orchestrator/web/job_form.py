@@ -18,7 +18,7 @@ from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.plans import PlanJob, PlanRequest, PlanView, plan_request
 from services.orchestrator.api.routes import check_key
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.reports.report import compute_cost, count_work
+from services.orchestrator.reports.report import compute_cost, count_work, load_token_use
 from services.orchestrator.web.page import FormResult, Visit, Visitor, go_to, list_messages, page, parse_as, try_form
 from shared.fields import read_docstrings
 from shared.models.commands import PRESETS
@@ -359,7 +359,7 @@ async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
         row = await jobs.resolve(connection, job)
         found = (await jobs.load_without_stages(connection, [row]))[row]
         done = await count_work(connection, row)
-        cost = await compute_cost(connection, row, deps.settings.models)
+        cost = compute_cost(await load_token_use(connection, row), deps.settings.models)
     plan = await try_form(partial(_plan_job, deps, found.id))
     view, between = plan.value if isinstance(plan.value, PlanView) else None, None
     if view is not None and view.chosen is not None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mathrag.errors import Conflict, Invalid, Unavailable
-from shared.connecting import NewModel, add_model, describe_model, find_models, set_value, write_settings
+from shared.connecting import NewModel, add_model, change_model, describe_model, find_models, set_value, write_settings
 from shared.settings import MODELS, Settings
 from tests.doubles.chat_server import Reply, Seen, as_json, chat_server
 from tests.doubles.ollama_server import SHOWN, SIZE, ollama_server
@@ -207,3 +207,21 @@ async def test_the_model_of_an_address_is_chosen_among_those_that_it_lists(monke
         await describe_model("http://127.0.0.1:1/v1", api_key_env="NO_KEY")
     with pytest.raises(Invalid, match="is not an address"):
         await describe_model("qwen2.5:7b", served="x")
+
+
+def test_a_field_of_a_model_is_changed_and_all_else_is_kept() -> None:
+    text = "# mine\nmodels:\n  a: {driver: scripted, parallel: 2}  # judge\n  b:\n    driver: scripted\nport: 1\n"
+    settings = settings_of(text)
+    one = change_model(text, "a", {"parallel": 8}, settings)
+    assert one == text.replace("parallel: 2", "parallel: 8")
+    both = yaml.safe_load(change_model(one, "b", {"parallel": 4, "footprint_mib": 9}, settings))
+    assert both["models"]["b"] == {"driver": "scripted", "parallel": 4, "footprint_mib": 9}
+    assert both["models"]["a"]["parallel"] == 8
+
+
+def test_a_file_without_models_gets_the_shipped_ones_with_the_change() -> None:
+    text = change_model("port: 1\n", "world-judge", {"parallel": 4}, Settings())
+    changed = settings_of(text)
+    assert changed.models["world-judge"].parallel == 4
+    assert changed.models == {**Settings().models, "world-judge": changed.models["world-judge"]}
+    assert changed.port == 1

@@ -312,7 +312,7 @@ async def test_a_completion_carries_the_whole_reply() -> None:
     server.answer()
     (found,) = await running
     assert (found.id, found.text, found.finish_reason) == (9, "re: 9", "stop")
-    assert (found.prompt_tokens, found.completion_tokens) == (3, 2)
+    assert (found.prompt_tokens, found.cached_tokens, found.completion_tokens) == (3, 1, 2)
     assert (found.prompt_ms, found.completion_ms) == (1.5, 0.5)
 
 

@@ -109,6 +109,14 @@ async def test_a_call_says_how_to_decode(server: Server) -> None:
     assert (reply.prompt_ms, reply.completion_ms) == (3.0, 2.5)
 
 
+async def test_prompt_tokens_from_the_cache_are_known_only_where_the_server_reports_them(server: Server) -> None:
+    double, api = server
+    await api.load(TAG)
+    double.chat = [{"prompt_eval_cached_count": 2}, {"prompt_eval_cached_count": 0}, {}]
+    replies = [(await api.chat(TAG, "one two three", DECODING, 0)).answer for _ in range(3)]
+    assert [(reply.prompt_tokens, reply.cached_tokens) for reply in replies] == [(3, 2), (3, 0), (3, None)]
+
+
 async def test_an_answer_at_its_limit_and_an_empty_one_are_answers(server: Server) -> None:
     double, api = server
     await api.load(TAG)

@@ -166,6 +166,38 @@ async def test_the_servers_own_times_are_kept_where_they_are_times(
     assert (reply.prompt_ms, reply.completion_ms) == expected
 
 
+@pytest.mark.parametrize(
+    ("usage", "timings", "expected"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 5}}, None, 5),
+        ({"prompt_tokens_details": {"cached_tokens": 0}}, None, 0),
+        ({"prompt_tokens_details": {"cached_tokens": 5}}, {"cache_n": 4}, 5),
+        ({}, {"cache_n": 4, "prompt_n": 3}, 4),
+        ({}, {"prompt_n": 3}, None),
+        ({"prompt_tokens_details": None}, None, None),
+        ({"prompt_tokens_details": {}}, None, None),
+        ({"prompt_tokens_details": {"cached_tokens": None}}, None, None),
+        ({"prompt_tokens_details": {"cached_tokens": "5"}}, None, None),
+        ({"prompt_tokens_details": {"cached_tokens": -1}}, None, None),
+        ({"prompt_tokens_details": {"cached_tokens": 8}}, None, None),
+    ],
+)
+async def test_tokens_from_the_servers_cache_are_known_only_where_it_reports_a_possible_number(
+    server: ChatServer, usage: dict[str, object], timings: object, expected: int | None
+) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    counted = {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8, **usage}
+    server.respond = lambda _: as_json({"choices": [choice], "usage": counted, "timings": timings})
+    reply = await ask(server)
+    assert (reply.prompt_tokens, reply.cached_tokens) == (7, expected)
+
+
+async def test_a_server_that_counts_no_prompt_tokens_has_none_in_its_cache(server: ChatServer) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    server.respond = lambda _: as_json({"choices": [choice], "timings": {"cache_n": 4}})
+    assert (await ask(server)).cached_tokens is None
+
+
 @pytest.mark.parametrize(("counted", "whole"), [(4, True), (7, True), (3, False)])
 async def test_a_server_that_counts_fewer_tokens_than_words_has_cut_the_prompt(
     server: ChatServer, counted: int, whole: bool
