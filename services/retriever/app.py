@@ -15,8 +15,6 @@ from mathrag.errors import Invalid, MathragError, TooLarge, Unavailable
 from services.retriever import builds
 from services.retriever.backends import make_backends
 from services.retriever.builds import BuildQueue, DocumentCache, IndexCache
-from services.retriever.checks import ServedIndexes, check_part
-from services.retriever.elasticsearch import ElasticsearchServer
 from services.retriever.searches import (
     EmbeddingCache,
     IndexSearch,
@@ -140,6 +138,8 @@ async def health(state: StateDependency) -> Response:
 
 async def check(name: str, state: StateDependency) -> Response:
     """Check one part of this process, a name in `checks.NAMES`, and return its `Check`."""
+    from services.retriever.checks import ServedIndexes, check_part  # 35 MiB of Elasticsearch, which few use
+
     backends = {backend.kind: backend for backend in state.backends}
     kept = ServedIndexes(database=state.database, data_dir=state.settings.data_dir, backends=backends)
     return _answer_json(await check_part(name, state.settings.retrieval, kept))
@@ -161,6 +161,7 @@ async def build(request: Request, body: BuildRequest, state: StateDependency) ->
 async def handle_orphans(request: Request, state: StateDependency) -> Response:
     """List the indexes on Elasticsearch that nothing uses, or delete them (DELETE); those being built are left out."""
     from services.retriever import orphans
+    from services.retriever.elasticsearch import ElasticsearchServer
 
     server, delete = ElasticsearchServer(state.settings.retrieval.elasticsearch), request.method == "DELETE"
     work = orphans.delete if delete else orphans.find

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from math import inf
 from typing import Annotated, NamedTuple
@@ -24,9 +24,9 @@ from shared.models.embedding import Embedder, ModelFailed, RerankingModel
 from shared.models.retriever_client import EmbeddedTexts
 from shared.models.servers import identity_of
 from shared.plugins.loading import find_usable
-from shared.rag.duplicates import is_left_out
+from shared.rag.duplicates import ComparedDocument, find_left_out
 from shared.recent import LruCache
-from shared.replies import Document, Failure, FailureKind, Hit, Retrieved, Scored
+from shared.replies import Failure, FailureKind, Hit, Retrieved, Scored
 from shared.runtime import pins
 from shared.runtime.pins import NO_RERANKER, ModelIdentity, embedder_identity
 from shared.settings import Reranker as RerankerSettings
@@ -170,10 +170,6 @@ class IndexSearch(BaseModel):
     gold: str = ""
     threshold: float | None = None
 
-    def leaves_out(self, document: Document) -> bool:
-        """Tell whether the document would give the answer away."""
-        return is_left_out(self.duplicates, self.item or self.question, self.gold, document)
-
     @property
     def depth(self) -> int:
         """Number of matches that must be fetched."""
@@ -263,13 +259,14 @@ class Searcher:
         ]
 
 
-def take_page(search: IndexSearch, matches: Sequence[IndexMatch], known: dict[str, Document]) -> Retrieved:
+def take_page(search: IndexSearch, matches: Sequence[IndexMatch], known: Mapping[str, ComparedDocument]) -> Retrieved:
     """Drop duplicates, take the page, so that no two pages overlap, and cut it at the threshold.
 
     Ranks start at 1 and continue from page to page. More than `SPARE` duplicates make a page shorter.
     """
     fetched = matches[: search.depth]
-    dropped = [each for match in fetched if (each := match.document) in known and search.leaves_out(known[each])]
+    found = {match.document: known[match.document] for match in fetched if match.document in known}
+    dropped = find_left_out(search.duplicates, search.item or search.question, search.gold, found)
     kept = [match for match in fetched if match.document not in dropped][search.skip : search.skip + search.k]
     hits = tuple(
         Hit(document=match.document, rank=rank, score=match.score)

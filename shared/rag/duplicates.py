@@ -5,9 +5,9 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 from typing import NamedTuple, assert_never
 
@@ -16,7 +16,7 @@ from shared.calls import RELEASE_0_1, Duplicates
 from shared.mathtext.answers import extract
 from shared.mathtext.mathematics import equal_strict
 from shared.params import Params
-from shared.rag.text import ALIKE, CJK, Shingles, are_alike, extract_terms, make_shingles
+from shared.rag.text import ALIKE, CJK, Shingles, are_alike, are_of_like_size, extract_terms, make_shingles
 from shared.replies import Document
 from shared.samples import Decision, Library
 
@@ -400,6 +400,38 @@ class ComparableText(NamedTuple):
     """Of words, numbers and commands; of Chinese, Japanese and Korean texts of pairs of characters."""
 
 
+class Marks(NamedTuple):
+    """What a problem is told from most others by; the hashes hold in this process only."""
+
+    form: int
+    mathematics: int
+    shingles: int
+    """Their number."""
+
+
+class ComparedDocument:
+    """A document that many questions are compared with."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    @cached_property
+    def marks(self) -> Marks:
+        """The problem's marks, which are computed once: that takes a thousand times as long as to compare them."""
+        return make_marks(_prepare(self.document.problem))
+
+
+def make_marks(text: ComparableText) -> Marks:
+    return Marks(hash(text.form), hash(text.mathematics), len(text.shingles))
+
+
+def may_be_near_duplicates(asked: Marks, answered: Marks) -> bool:
+    """Return whether `are_near_duplicates` may be true of two texts with these marks."""
+    if asked.form == answered.form:
+        return True
+    return asked.mathematics == answered.mathematics and are_of_like_size(asked.shingles, answered.shingles)
+
+
 def is_same_text(question: str, problem: str) -> bool:
     r"""Return whether both differ only in case, blanks, punctuation, spelling (`\dfrac12` is ½) and a prompt around.
 
@@ -428,6 +460,14 @@ def has_answer(text: str, gold: str) -> bool:
         return equal_strict(answer, gold)
     wanted, found = list_tokens(gold), list_tokens(text)
     return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(found)} "
+
+
+def find_left_out(rule: Duplicates, question: str, gold: str, found: Mapping[str, ComparedDocument]) -> list[str]:
+    """Return the documents of `found` that a search for `question` leaves out; see `is_left_out`."""
+    if rule in ("same-text", "same-answer"):
+        marks = make_marks(make_comparable(question))
+        found = {number: each for number, each in found.items() if may_be_near_duplicates(marks, each.marks)}
+    return [number for number, each in found.items() if is_left_out(rule, question, gold, each.document)]
 
 
 def is_left_out(rule: Duplicates, question: str, gold: str, document: Document) -> bool:
@@ -494,9 +534,9 @@ def measure_overlap(question: str, document: Document) -> float:
     return len(asked & found) / max(1, min(len(asked), shorter))
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=2048)
 def make_comparable(problem: str) -> ComparableText:
-    """Prepare a problem for comparison, ignoring case."""
+    """Prepare a problem for comparison, ignoring case; one of MATH takes 6 KB."""
     return _prepare(problem)
 
 

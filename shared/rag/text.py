@@ -150,10 +150,14 @@ def make_shingles(found: Sequence[str]) -> Shingles:
     return frozenset(zip(*(found[start:] for start in range(SHINGLE)), strict=False))
 
 
+def are_of_like_size(left: int, right: int) -> bool:
+    """Return whether sets of these sizes can share enough; most pairs of texts are settled by that."""
+    return min(left, right) >= ALIKE * max(left, right, 1)
+
+
 def are_alike(left: Shingles, right: Shingles) -> bool:
     """Return whether both share enough shingles; two texts without terms do not."""
-    # Sets of too different a size cannot share enough, and most pairs are settled by that.
-    if min(len(left), len(right)) < ALIKE * max(len(left), len(right), 1):
+    if not are_of_like_size(len(left), len(right)):
         return False
     shared = len(left & right)
     return shared >= ALIKE * (len(left) + len(right) - shared)

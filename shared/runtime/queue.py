@@ -261,26 +261,24 @@ ACCEPT = text("""
     WITH locked AS MATERIALIZED (
         SELECT call_id, token FROM queue WHERE call_id = ANY(:calls) AND token = ANY(:tokens)
         ORDER BY call_id FOR UPDATE),
-    gone AS (
-        DELETE FROM queue WHERE call_id = ANY(ARRAY(
-            SELECT l.call_id FROM locked l
-            JOIN unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token) USING (call_id, token))))
+    held AS MATERIALIZED (
+        SELECT u.* FROM locked l JOIN unnest(
+            CAST(:calls AS bigint[]), CAST(:tokens AS uuid[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]),
+            CAST(:device AS text[]), CAST(:epoch AS bigint[]), CAST(:started_at AS timestamptz[]),
+            CAST(:ended_at AS timestamptz[]), CAST(:concurrency AS smallint[]), CAST(:prompt_hash AS bytea[]),
+            CAST(:prompt_tokens AS integer[]), CAST(:cached_tokens AS integer[]), CAST(:completion_tokens AS integer[]),
+            CAST(:finish_reason AS text[]), CAST(:prompt_ms AS real[]), CAST(:completion_ms AS real[]),
+            CAST(:trace_id AS text[]))
+            u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash,
+              prompt_tokens, cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
+        ON u.call_id = l.call_id AND u.token = l.token),
+    gone AS (DELETE FROM queue WHERE call_id = ANY(ARRAY(SELECT call_id FROM held)))
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
-                          concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens,
-                          finish_reason, prompt_ms, completion_ms, trace_id)
-    SELECT l.call_id, true, l.token, u.outcome, u.reply, :worker, u.device, u.epoch, u.started_at, u.ended_at,
-           u.concurrency, u.prompt_hash, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.finish_reason,
-           u.prompt_ms, u.completion_ms, u.trace_id
-    FROM locked l JOIN unnest(
-        CAST(:calls AS bigint[]), CAST(:tokens AS uuid[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]),
-        CAST(:device AS text[]), CAST(:epoch AS bigint[]), CAST(:started_at AS timestamptz[]),
-        CAST(:ended_at AS timestamptz[]), CAST(:concurrency AS smallint[]), CAST(:prompt_hash AS bytea[]),
-        CAST(:prompt_tokens AS integer[]), CAST(:cached_tokens AS integer[]), CAST(:completion_tokens AS integer[]),
-        CAST(:finish_reason AS text[]), CAST(:prompt_ms AS real[]), CAST(:completion_ms AS real[]),
-        CAST(:trace_id AS text[]))
-        u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
-        ON u.call_id = l.call_id AND u.token = l.token
+                          concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason,
+                          prompt_ms, completion_ms, trace_id)
+    SELECT call_id, true, token, outcome, reply, :worker, device, epoch, started_at, ended_at, concurrency,
+           prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms,
+           trace_id FROM held
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
 ACCEPTED = sql("""
     SELECT u.call_id FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token),

@@ -63,7 +63,11 @@ FLIPS = ("memory-lags", "server-survives-stop", "server-dies-in-call")
 
 MUTANTS: Mapping[str, Mutant] = {
     "an answer without its token": Mutant(
-        (Mutation(queue, "ACCEPT", "q.call_id = u.call_id AND q.token = u.token", "q.call_id = u.call_id"),), STALE
+        (
+            Mutation(queue, "ACCEPT", "call_id = ANY(:calls) AND token = ANY(:tokens)", "call_id = ANY(:calls)"),
+            Mutation(queue, "ACCEPT", "u.call_id = l.call_id AND u.token = l.token", "u.call_id = l.call_id"),
+        ),
+        STALE,
     ),
     "a chunk without its epoch": Mutant(
         (Mutation(Guard, "_admit", "if leased and (self.epoch is None or request.epoch != self.epoch):", "if False:"),)

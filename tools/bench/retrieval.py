@@ -37,8 +37,10 @@ from services.retriever.index import (
 )  # fmt: skip
 from shared.ingest.datasets import read_corpus_line, read_dataset, read_dataset_line
 from shared.models.embedding import StaticEmbedder
+from shared.params import Params
 from shared.rag.fusion import rrf
 from shared.replies import Retrieved
+from shared.samples import DatasetItem
 from shared.settings import MODELS, Dense
 from tools.bench import Rows, benchmark, in_turn
 from tools.bench.stack import MATH, Stack, start_stack
@@ -151,9 +153,14 @@ def layouts(folder: Path, questions: int = 1000) -> Rows:
 def read_math(folder: Path, questions: int) -> tuple[list[str], list[str]]:
     """Return the indexed texts of MATH's training problems, and questions of its test-dev part."""
     read = [read_corpus_line(line, "", 0).document for line in (folder / "train.jsonl").read_bytes().splitlines()]
-    lines = (folder / "test-dev.jsonl").read_bytes().splitlines()[:questions]
     texts = [make_indexed_text(document.problem, document.text) for document in read]
-    return texts, [read_dataset_line(line, "", 0).question for line in lines]
+    return texts, [item.question for item in read_items(folder, questions)]
+
+
+def read_items(folder: Path, most: int) -> list[DatasetItem]:
+    """Return the first items of MATH's test-dev part."""
+    lines = (folder / "test-dev.jsonl").read_bytes().splitlines()[:most]
+    return [read_dataset_line(line, "", 0) for line in lines]
 
 
 @benchmark
@@ -168,11 +175,12 @@ def search(data: Path = MATH, questions: int = 1000, rounds: int = 5) -> Rows:
         yield f"not measured: {data} has no train.jsonl; name the folder of MATH with --data"
         return
     texts, asked = read_math(data, questions)
+    items = read_items(data, questions)
     raw = search_raw(texts)
     with start_stack(MATHRAG_RETRIEVAL__EMBEDDINGS__CACHE="0") as running:  # every round asks the same questions
         running.upload("corpora", "math", [(data / "train.jsonl").read_bytes()])
         service = search_service(running)
-        sides = {"libraries": lambda: raw(asked), "service": lambda: service(asked)}
+        sides = {"libraries": lambda: raw(asked), "service": lambda: service(items)}
         ratios = yield from in_turn(sides, rounds, warm=1)
         yield ratios["service"]
 
@@ -216,17 +224,22 @@ def search_raw(texts: Sequence[str]) -> Search:
     return search
 
 
-def search_service(running: Stack) -> Search:
+def search_service(running: Stack) -> Callable[[Sequence[DatasetItem]], object]:
     """Make a search by the retriever of a running stack, called as a worker calls it."""
     ((dense, sparse),) = running.rows("SELECT dense_index, sparse_index FROM corpora WHERE name = 'math'")
     key = {"Authorization": f"Bearer {running.service_key()}"}
     client = httpx2.Client(base_url=running.service_url("retriever"), timeout=60, trust_env=False, headers=key)
+    rule = Params().duplicates
 
-    def search(questions: Sequence[str]) -> object:
-        return [fused for at in range(0, len(questions), CHUNK) for fused in ask(questions[at : at + CHUNK])]
+    def search(items: Sequence[DatasetItem]) -> object:
+        return [fused for at in range(0, len(items), CHUNK) for fused in ask(items[at : at + CHUNK])]
 
-    def ask(questions: Sequence[str]) -> list[list[tuple[str, float]]]:
-        searches = [{"index": index, "question": each, "k": K} for each in questions for index in (dense, sparse)]
+    def ask(items: Sequence[DatasetItem]) -> list[list[tuple[str, float]]]:
+        searches = [
+            {"index": index, "question": each.question, "k": K, "duplicates": rule, "gold": each.gold or ""}
+            for each in items
+            for index in (dense, sparse)
+        ]
         reply = client.post("/search", content=msgspec.json.encode({"searches": searches}), headers=JSON)
         found = [[hit.document for hit in each.hits] for each in _REPLIES.decode(reply.raise_for_status().content)]
         return [rrf([*pair]) for pair in zip(found[::2], found[1::2], strict=True)]

@@ -28,6 +28,7 @@ from services.retriever.searches import (
     identify_reranker,
 )
 from shared.models.embedding import ModelFailed
+from shared.rag.duplicates import ComparedDocument
 from shared.replies import Document, Failure, FailureKind, Scored
 from shared.runtime.pins import NO_RERANKER
 from shared.settings import Reranker
@@ -156,17 +157,17 @@ class Shelf:
 
 
 class Known:
-    def __init__(self, known: dict[str, Document]) -> None:
+    def __init__(self, known: dict[str, ComparedDocument]) -> None:
         self.known = known
 
-    async def of(self, documents: Iterable[str]) -> dict[str, Document]:
+    async def of(self, documents: Iterable[str]) -> dict[str, ComparedDocument]:
         return {document: self.known[document] for document in documents if document in self.known}
 
 
 def searcher(embedder: Any = None, twins: Iterable[str] = ()) -> Searcher:
     embedder = embedder or HashedWords()
     shelf: Any = Shelf(embedder)
-    known: Any = Known(dict.fromkeys(twins, Document(problem=TWIN, text="")))
+    known: Any = Known(dict.fromkeys(twins, ComparedDocument(Document(problem=TWIN, text=""))))
     return Searcher(shelf, known, EmbeddingCache(embedder, 100))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import bm25s
 import faiss
 import numpy as np
 import pytest
@@ -76,6 +77,22 @@ def test_scores_are_those_of_the_formula_for_any_texts(texts: list[str], questio
         np.testing.assert_allclose(scores_by_text(texts, question), lucene(texts, question), atol=5e-6)
 
 
+def test_scores_are_those_of_the_library_to_the_last_bit() -> None:
+    dice = np.random.default_rng(0)
+    words = [f"word{chr(97 + n)}" for n in range(26)]
+    common = 1 / np.arange(1, 27)
+    texts = [" ".join(dice.choice(words, 12, p=common / common.sum())) for _ in range(500)]
+    library = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+    library.index([text.split() for text in texts], show_progress=False)
+    documents = [f"{number:064x}" for number in range(len(texts))]
+    index = PLAIN.build([list(zip(documents, texts, strict=True))])
+    for question in [*texts[:50], "wordz wordy wordz"]:
+        (found,) = index.search([question], len(texts))
+        scores = library.get_scores(question.split())
+        best = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
+        assert found == [(documents[at], float(scores[at])) for at in best]
+
+
 def test_a_document_without_a_shared_term_is_never_found() -> None:
     [matches] = Bm25().build([DOCUMENTS]).search(["circumference"], 6)
     assert [match.document for match in matches] == [DOCUMENTS[1][0]]
@@ -114,6 +131,13 @@ def test_finds_by_command_power_and_chinese_pair() -> None:
 )
 def test_best(scores: Iterable[float], k: int, expected: list[int]) -> None:
     assert find_best(np.array(list(scores), dtype=np.float32), k).tolist() == expected
+
+
+@given(st.lists(st.integers(-2, 9), max_size=200), st.integers(1, 12))
+def test_the_best_are_those_of_a_full_sort(numbers: list[int], k: int) -> None:
+    positive = [at for at, number in enumerate(numbers) if number > 0]
+    expected = sorted(positive, key=lambda at: (-numbers[at], at))[:k]
+    assert find_best(np.array(numbers, dtype=np.float32), k).tolist() == expected
 
 
 def test_jax_is_not_started_by_an_import_and_stays_usable(tmp_path: Path) -> None:

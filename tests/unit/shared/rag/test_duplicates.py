@@ -19,8 +19,10 @@ from shared.calls import Duplicates
 from shared.ingest.datasets import read_corpus, read_dataset
 from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import (
+    ComparedDocument,
     QuestionDuplicate,
     QuestionIndex,
+    find_left_out,
     has_answer,
     has_same_words,
     is_left_out,
@@ -50,8 +52,8 @@ def document(number: int) -> str:
     return f"{number:064x}"
 
 
-def twin(question: str) -> Document:
-    return Document(problem=question, text="")
+def twin(question: str) -> ComparedDocument:
+    return ComparedDocument(Document(problem=question, text=""))
 
 
 @pytest.mark.parametrize(
@@ -181,6 +183,16 @@ def test_each_rule_leaves_out_what_it_says(rule: Duplicates, gold: str, left_out
     assert found == left_out
 
 
+@pytest.mark.parametrize("rule", get_args(Duplicates))
+def test_a_search_leaves_out_those_of_many_documents_that_each_rule_leaves_out(rule: Duplicates) -> None:
+    problems = [f"{LONG} 7", f"{LONG} $7$.", f"{LONG} 7 here", f"{LONG} 8", LONG, "Who wrote Faust?", "$$", "", TEN]
+    documents = {each: Document(problem=each, text=r"so \boxed{5}") for each in problems}
+    compared = {number: ComparedDocument(each) for number, each in documents.items()}
+    for question in problems:
+        alone = [number for number, each in documents.items() if is_left_out(rule, question, "5", each)]
+        assert find_left_out(rule, question, "5", compared) == alone
+
+
 def test_ranks_count_from_one_after_dropping() -> None:
     matches = [IndexMatch(document(number), 1 / (number + 1)) for number in range(5)]
     search = IndexSearch(index=1, question=TEN, k=3)
@@ -223,10 +235,11 @@ def test_a_document_that_is_no_longer_known_is_kept() -> None:
 @needs("math")
 def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_word() -> None:
     found = {
-        record.document.hash: record.document for record in read_corpus(corpus_lines(DATA / "math" / "train.jsonl"))
+        record.document.hash: ComparedDocument(record.document)
+        for record in read_corpus(corpus_lines(DATA / "math" / "train.jsonl"))
     }
     items = list(read_dataset(dataset_lines(DATA / "math" / "test-dev.jsonl")))
-    texts = [(number, make_indexed_text(each.problem, each.text)) for number, each in found.items()]
+    texts = [(number, each.document.whole) for number, each in found.items()]
     matches = Bm25().build([texts]).search([item.question for item in items], 10 + SPARE)
     left_out = {
         rule: {
@@ -240,7 +253,7 @@ def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_wor
         "off": 0, "same-text": 1, "same-answer": 1, "same-words": 15,
     }  # fmt: skip
     [(number, document)] = left_out["same-answer"]
-    assert has_answer(found[document].text, items[number].gold or "")
+    assert has_answer(found[document].document.text, items[number].gold or "")
     assert (number, document) not in left_out["same-words"]
 
 
