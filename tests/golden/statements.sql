@@ -201,26 +201,24 @@
     WITH locked AS MATERIALIZED (
         SELECT call_id, token FROM queue WHERE call_id = ANY($1) AND token = ANY($2)
         ORDER BY call_id FOR UPDATE),
-    gone AS (
-        DELETE FROM queue WHERE call_id = ANY(ARRAY(
-            SELECT l.call_id FROM locked l
-            JOIN unnest(CAST($1 AS bigint[]), CAST($2 AS uuid[])) u(call_id, token) USING (call_id, token))))
+    held AS MATERIALIZED (
+        SELECT u.* FROM locked l JOIN unnest(
+            CAST($1 AS bigint[]), CAST($2 AS uuid[]), CAST($3 AS text[]), CAST($4 AS bytea[]),
+            CAST($5 AS text[]), CAST($6 AS bigint[]), CAST($7 AS timestamptz[]),
+            CAST($8 AS timestamptz[]), CAST($9 AS smallint[]), CAST($10 AS bytea[]),
+            CAST($11 AS integer[]), CAST($12 AS integer[]), CAST($13 AS integer[]),
+            CAST($14 AS text[]), CAST($15 AS real[]), CAST($16 AS real[]),
+            CAST($17 AS text[]))
+            u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash,
+              prompt_tokens, cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
+        ON u.call_id = l.call_id AND u.token = l.token),
+    gone AS (DELETE FROM queue WHERE call_id = ANY(ARRAY(SELECT call_id FROM held)))
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
-                          concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens,
-                          finish_reason, prompt_ms, completion_ms, trace_id)
-    SELECT l.call_id, true, l.token, u.outcome, u.reply, $3, u.device, u.epoch, u.started_at, u.ended_at,
-           u.concurrency, u.prompt_hash, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.finish_reason,
-           u.prompt_ms, u.completion_ms, u.trace_id
-    FROM locked l JOIN unnest(
-        CAST($1 AS bigint[]), CAST($2 AS uuid[]), CAST($4 AS text[]), CAST($5 AS bytea[]),
-        CAST($6 AS text[]), CAST($7 AS bigint[]), CAST($8 AS timestamptz[]),
-        CAST($9 AS timestamptz[]), CAST($10 AS smallint[]), CAST($11 AS bytea[]),
-        CAST($12 AS integer[]), CAST($13 AS integer[]), CAST($14 AS integer[]),
-        CAST($15 AS text[]), CAST($16 AS real[]), CAST($17 AS real[]),
-        CAST($18 AS text[]))
-        u(call_id, token, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id)
-        ON u.call_id = l.call_id AND u.token = l.token
+                          concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason,
+                          prompt_ms, completion_ms, trace_id)
+    SELECT call_id, true, token, outcome, reply, $18, device, epoch, started_at, ended_at, concurrency,
+           prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms,
+           trace_id FROM held
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id
 
 
