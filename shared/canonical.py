@@ -30,7 +30,9 @@ def normalise(text: str) -> str:
     Raises:
         UnicodeEncodeError: for a lone surrogate, when the result is encoded.
     """
-    return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return unicodedata.normalize("NFC", text).strip()
 
 
 def require_finite(value: float, field: str) -> float:

@@ -66,6 +66,11 @@ Library = Mapping[str, Document]
 """Documents by hash: those in the sample's replies, which the runtime loads before a replay."""
 
 
+def hash_item(question: str, gold: str | None) -> bytes:
+    """Return the SHA-256 over the normalised question and the gold answer."""
+    return canonical.digest([canonical.normalise(question), gold])
+
+
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """One question of a dataset. `ordinal` is its position there, from 0."""
 
@@ -81,7 +86,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def hash(self) -> str:
         """Return the SHA-256, in hex, over question and gold answer."""
-        return canonical.digest([canonical.normalise(self.question), self.gold]).hex()
+        return hash_item(self.question, self.gold).hex()
 
 
 class Strategy(StrEnum):
@@ -178,7 +183,8 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Test of the judge model's relevance; null without `rerank.tested`."""
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+# Cannot be part of a cycle: without the garbage collector, outcomes are read in two thirds of the time.
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A candidate document with its ranks and scores in retrieval, scoring and reranking."""
 
     document: str

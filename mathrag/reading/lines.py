@@ -38,6 +38,9 @@ _FILLED = re.compile(rb"[\[{]\s*+(?![\s\]}])")
 """Matches the start of a list or object that is not empty."""
 
 Fields = dict[str, Any]
+_COUNTED = b",[{"
+"""Bytes that are about as many as the values of a line."""
+_NESTING = frozenset((dict, list))
 _fast = msgspec.json.Decoder().decode
 
 
@@ -122,10 +125,14 @@ def size(content: Content) -> int:
     only the characters of names and texts.
     """
     if isinstance(content, bytes):
-        return len(content) + VALUE_BYTES * (content.count(b",") + content.count(b"[") + content.count(b"{"))
+        return len(content) + VALUE_BYTES * _count_values(content)
     if isinstance(content, str):
         return len(content)
     return 0 if isinstance(content, Defect) else sum(map(len, _strings(content)))
+
+
+def _count_values(data: bytes) -> int:
+    return len(data) - len(data.translate(None, _COUNTED))  # takes 0.6 of the time of three calls of `count`
 
 
 def parse(raw: bytes | str) -> Fields:
@@ -135,16 +142,17 @@ def parse(raw: bytes | str) -> Fields:
         Defect: the line is not UTF-8, not a JSON object, or a Git LFS pointer, or it has a NUL or a lone surrogate.
     """
     data = raw if isinstance(raw, bytes) else _utf8(raw)
-    check_values(data)
+    if len(data) > MOST_VALUES:
+        check_values(data)
     try:
         value = _fast(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _parse_slowly(data.removeprefix(BOM).strip())
     if not isinstance(value, dict):
         raise Defect(f"contains {name(value)}; write one object such as {{...}} per line")
-    if b"\\u" in data:
+    if b"\\" in data and b"\\u" in data:
         check_strings(value)
-    if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
+    if not _NESTING.isdisjoint(map(type, value.values())) and data.count(b"[") + data.count(b"{") > MOST_DEPTH:
         check_depth(value)
     return value
 
@@ -153,7 +161,7 @@ def check_values(data: bytes) -> None:
     """Reject JSON with too many values before parsing: a value of three bytes takes about sixty bytes of memory, and
     the parser blocks all other threads.
     """
-    if data.count(b",") + data.count(b"[") + data.count(b"{") <= MOST_VALUES:
+    if _count_values(data) <= MOST_VALUES:
         return
     bare = _STRING.sub(b"", data)
     commas = bare.count(b",")
@@ -292,7 +300,7 @@ def check_columns(columns: Sequence[str]) -> None:
         raise Defect(f"has {len(columns)} columns, more than {MOST_COLUMNS}; remove those that are not needed")
 
 
-def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
+def find_given_name(fields: Fields, names: Sequence[str]) -> str | None:
     """Return the first of `names` whose value in the object is not null."""
     for each in names:  # a generator takes twice the time, and this runs several times per line
         if fields.get(each) is not None:
@@ -300,7 +308,7 @@ def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
     return None
 
 
-def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
+def find_single_name(fields: Fields, names: Sequence[str]) -> str | None:
     """Return the first of `names` whose value in the object is not null; raise if another name has another value."""
     found = find_given_name(fields, names)
     if found is not None and len(names) > 1:
@@ -320,9 +328,11 @@ def text(fields: Fields, field: str) -> str:
 
 def scalar(value: Any, field: str) -> str:
     """Return the string or number in `field` as text ("5" for 5), without blanks around it."""
-    if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
-    found = str(value).strip()
+    if not isinstance(value, str):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
+        value = str(value)
+    found: str = value.strip()
     if not found:
         raise Defect(f"`{field}` is empty; write a value or remove the field")
     return found

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 from operator import attrgetter
 from random import Random
 from typing import Any
@@ -100,8 +101,8 @@ def parse_golds(
             check_gold(grader or "math", each)
         except InvalidGold as error:
             raise Defect(f"`{field}`: {error}") from error
-    if not golds:
-        return None, ()
+    if len(golds) < 2:
+        return (golds[0] if golds else None), ()
     first, *others = dict.fromkeys(golds)
     return first, tuple(each for each in others if not (is_mathematical and equal_strict(each, first)))
 
@@ -166,7 +167,7 @@ question_id = attrgetter("custom_id")
 """Return the id, which must be unique within an upload."""
 _choose_names = lines.make_chooser(
     columns.QUESTION_IDS, columns.QUESTIONS, columns.REFERENCES, columns.ANSWERS, columns.GOLD_DOCUMENTS,
-    columns.SUBJECTS,
+    columns.SUBJECTS, (QUERY, *columns.RELATION), columns.NUGGETS,
 )  # fmt: skip
 
 
@@ -190,9 +191,10 @@ def _open_example(line: Fields) -> Fields:
 
     An object with a single text is the question, or the expected answer, whatever its name is.
     """
-    inputs, outputs = line.get("inputs"), line.get(columns.OUTPUTS)
+    inputs = line.get("inputs")
     if not isinstance(inputs, dict):
         return line
+    outputs = line.get(columns.OUTPUTS)
     opened = {name: value for name, value in line.items() if name not in ("inputs", columns.OUTPUTS)}
     for field, given in (("question", inputs), ("gold", outputs if isinstance(outputs, dict) else {})):
         values = [value for value in given.values() if isinstance(value, str | int | float)]
@@ -202,17 +204,14 @@ def _open_example(line: Fields) -> Fields:
 
 def _make_item(line: Fields, grader: str | None) -> DatasetItem:
     """Make the item of a line whose columns have known names."""
-    ids, questions, references, given, documents, subjects = _choose_names(line)
-    query = read_fact_query(line)
+    ids, questions, references, given, documents, subjects, asked, listed = _choose_names(line)
+    query = read_fact_query(line) if asked else None
     choices = read_choices(line) if grader == "choice" else ()
     gold, golds = _read_golds(line, references, given, grader, choices)
-    expected = Expected(
-        golds=golds,
-        choices=choices,
-        rubric=_read_rubric(line) if grader == "rubric" else "",
-        nuggets=_read_nuggets(line),
-    )
-    texts = tuple(name for name in questions if not isinstance(line[name], dict))
+    rubric = _read_rubric(line) if grader == "rubric" else ""
+    nuggets = _read_nuggets(line, listed)
+    is_more_expected = golds or choices or rubric or nuggets
+    texts = [name for name in questions if not isinstance(line[name], dict)]
     field = lines.find_single_name(line, texts) or lines.find_given_name(line, ("text", *columns.MESSAGES))
     if field is None:
         raise Defect(_explain_no_question(line))
@@ -230,7 +229,7 @@ def _make_item(line: Fields, grader: str | None) -> DatasetItem:
         subject=lines.label(line, subjects) or lines.label(_read_metadata(line, field), columns.SUBJECTS),
         level=lines.level(line) or lines.level(_read_metadata(line, field)),
         custom_id=lines.identifier(line, ids),
-        expected=None if expected == Expected() else expected,
+        expected=Expected(golds=golds, choices=choices, rubric=rubric, nuggets=nuggets) if is_more_expected else None,
         query=query,
     )
 
@@ -249,6 +248,8 @@ class ItemReader:
         self._documents = 0
         self._excludes = 0
         self._unread: dict[str, None] = {}
+        # Most lines of an upload have the same fields.
+        self._note_unread = lru_cache(lines.SHAPES)(self._add_unread)
 
     def read(self, line: Fields) -> DatasetItem:
         """Make the item of a line.
@@ -261,15 +262,19 @@ class ItemReader:
         self._golds += found.gold is not None
         self._words += found.gold is not None and is_words(found.gold)
         self._documents += bool(found.gold_documents)
-        value = line.get(columns.EXCLUDED)
-        excluded = value if isinstance(value, list) else [value]
-        self._excludes += any(each not in (None, "", lines.NONE_GIVEN) for each in excluded)
-        self._choices += isinstance(line.get("choices"), list | dict)
-        for name in line:
+        if columns.EXCLUDED in line:
+            value = line[columns.EXCLUDED]
+            excluded = value if isinstance(value, list) else [value]
+            self._excludes += any(each not in (None, "", lines.NONE_GIVEN) for each in excluded)
+        self._choices += "choices" in line and isinstance(line["choices"], list | dict)
+        self._note_unread(tuple(line))
+        return found
+
+    def _add_unread(self, names: tuple[str, ...]) -> None:
+        for name in names:
             is_passed_over = self._named.find(name) is None and self._named.knows(name)
             if self._named.find(name) not in self._read and not is_passed_over and len(self._unread) < MOST_UNREAD:
                 self._unread[name[:LONGEST_UNREAD_NAME]] = None
-        return found
 
     def list_warnings(self) -> list[str]:
         """Return which fields grading and measures of searches will lack, and fields that look misspelt."""
@@ -373,9 +378,9 @@ def _read_rubric(line: Fields) -> str:
     return rubric
 
 
-def _read_nuggets(line: Fields) -> tuple[str, ...]:
+def _read_nuggets(line: Fields, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the item's nuggets in the order of the line, without repetitions; a text alone is one of them."""
-    field = lines.find_given_name(line, columns.NUGGETS)
+    field = lines.find_given_name(line, names)
     if field is None:
         return ()
     given = line[field] if isinstance(line[field], list) else [line[field]]

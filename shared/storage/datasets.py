@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Conflict, Invalid
 from shared import canonical
 from shared.calls import Expected
-from shared.samples import DatasetItem, FactQuery, Item
+from shared.samples import DatasetItem, FactQuery, hash_item
 from shared.storage import corpora
 from shared.storage.corpora import LONGEST_TEXT, Shown
 from shared.storage.database import (
@@ -119,21 +119,16 @@ async def create(
                 )
             return CreatedDataset(dataset=dataset, new=False, alternatives=digest.alternatives)
         number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
-        await copy(connection, "items", ITEM_COLUMNS, _make_rows(number, batches, digest))
+        async for batch in batches:
+            # PostgreSQL checks foreign keys at the end of each COPY, here while the next batch is read.
+            rows = [item_row(number, ordinal, item) for ordinal, item in enumerate(batch, start=digest.items)]
+            await copy(connection, "items", ITEM_COLUMNS, rows)
+            digest.add(batch)
         if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
         await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
         dataset = Dataset(**await load_named(connection, ONE, "dataset", name))
         return CreatedDataset(dataset=dataset, new=True, alternatives=digest.alternatives)
-
-
-async def _make_rows(
-    dataset: int, batches: AsyncIterator[list[DatasetItem]], digest: Digest
-) -> AsyncIterator[tuple[Any, ...]]:
-    async for batch in batches:
-        for ordinal, item in enumerate(batch, start=digest.items):
-            yield item_row(dataset, ordinal, item)
-        digest.add(batch)
 
 
 def item_row(dataset: int, ordinal: int, item: DatasetItem) -> tuple[Any, ...]:
@@ -142,7 +137,7 @@ def item_row(dataset: int, ordinal: int, item: DatasetItem) -> tuple[Any, ...]:
     return (
         dataset,
         ordinal,
-        bytes.fromhex(Item(ordinal=0, question=item.question, gold=item.gold).hash),
+        hash_item(item.question, item.gold),
         *known,
         item.alternatives,
         _json(item.expected),
@@ -246,7 +241,7 @@ async def provide_unlisted(database: Database, kind: str, questions: Sequence[st
     async with database.transaction() as connection:
         created = (await connection.execute(INSERT_UNLISTED, values)).scalar()
         if created is not None:
-            hashes = [bytes.fromhex(Item(ordinal=0, question=question).hash) for question in questions]
+            hashes = [hash_item(question, None) for question in questions]
             rows = {"dataset": created, "hashes": hashes, "questions": list(questions)}
             await connection.execute(INSERT_QUESTIONS, rows)
     return str(values["name"])

@@ -441,6 +441,53 @@ async def stream_with_outcomes_in(connection: AsyncConnection, job: int) -> Asyn
         after = found[-1][0].index, found[-1][0].repeat
 
 
+# The columns decide most endings: of a correct or failed sample, the outcome is neither sent nor decoded.
+SELECT_ENDINGS = sql("""
+    WITH found AS MATERIALIZED (
+        SELECT s.id, s.ordinal, s.repeat, s.failure, i.question, i.gold, o.correct, o.strict, CASE
+            WHEN o.correct AND o.extraction <> 'refused' THEN 'correct'
+            WHEN o.sample_id IS NULL AND s.failure = 'refused' THEN 'refused'
+            WHEN o.sample_id IS NULL AND s.failure IS NOT NULL THEN 'failed' END AS ending
+        FROM samples s JOIN jobs j ON j.id = s.job_id
+        JOIN items i ON {ASKED_BY_SAMPLE}
+        LEFT JOIN outcomes o ON o.sample_id = s.id
+        WHERE s.job_id = :job AND s.kind = 'item' AND s.state >= {COMPLETED}
+            AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
+        ORDER BY s.ordinal, s.repeat LIMIT :n)
+    SELECT found.*, o.outcome FROM found LEFT JOIN outcomes o ON o.sample_id = found.id AND found.ending IS NULL
+    ORDER BY found.ordinal, found.repeat""")
+
+
+class SampleEnding(NamedTuple):
+    """The ending of a sample, and what it answers."""
+
+    question: str
+    gold: str | None
+    repeat: int
+    ending: str
+
+
+async def stream_endings(database: Database, job: int) -> AsyncIterator[list[SampleEnding]]:
+    """Yield batches of the endings of all completed and failed samples in dataset order, with one short transaction per
+    batch."""
+    after = START
+    while True:
+        values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": STREAMED_AT_ONCE}
+        async with database.transaction() as connection:
+            rows = (await connection.execute(SELECT_ENDINGS, values)).mappings().all()
+            undecided = [(row, try_decode(row["outcome"], Outcome, "")[0]) for row in rows if row["ending"] is None]
+            found = await find_endings(connection, job, undecided)
+        if not rows:
+            return
+        endings = {row["id"]: each.ending.value for (row, _), each in zip(undecided, found, strict=True) if each}
+        yield [
+            SampleEnding(row["question"], row["gold"], row["repeat"], ending)
+            for row in rows
+            if (ending := row["ending"] or endings.get(row["id"])) is not None
+        ]
+        after = rows[-1]["ordinal"], rows[-1]["repeat"]
+
+
 async def load_with_outcomes(
     connection: AsyncConnection, job: int, after: Place, limit: int
 ) -> list[SampleWithOutcome]:

@@ -1,5 +1,7 @@
 """Whatever a job goes through in earnest, its audit is clean; what breaks an invariant is found."""
 
+import asyncio
+import threading
 import uuid
 from datetime import UTC, datetime
 
@@ -8,7 +10,9 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from mathrag.errors import NotFound
+from shared import audit
 from shared.audit import check
+from shared.audit.finding import AuditedJob
 from shared.calls import CALL_KINDS, Generate, Lane, Request
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase
@@ -43,6 +47,8 @@ from tests.integration.scene import (
 pytestmark = pytest.mark.anyio
 
 DEVICE = "cpu:0"
+LONGEST_WAIT_S = 20.0
+"""Ends a test that would wait forever."""
 
 
 class Device:
@@ -525,6 +531,25 @@ async def audit_over_http(api: Api, job: str) -> tuple[bool, list[tuple[str, boo
     found = await api.get(f"/v1/jobs/{job}/audit")
     messages = [(each["message"], each["source_changed"]) for each in found["violations"] if each["invariant"] == "I18"]
     return found["clean"], messages, found["source_changed"]
+
+
+async def test_other_requests_are_answered_during_an_audit(
+    empty_api: Api, asking_job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, answered = threading.Event(), threading.Event()
+
+    async def compute_until_answered(_: AuditedJob) -> list[audit.Violation]:
+        """I1: a computation that returns only after another request was answered."""
+        began.set()
+        assert answered.wait(LONGEST_WAIT_S)
+        return []
+
+    monkeypatch.setattr(audit, "CHECKS", (compute_until_answered,))
+    auditing = asyncio.create_task(audit_over_http(empty_api, asking_job))
+    await asyncio.to_thread(began.wait, LONGEST_WAIT_S)
+    assert (await empty_api.get("/v1/jobs"))["data"]
+    answered.set()
+    assert (await auditing)[0]
 
 
 async def test_the_same_version_is_not_mentioned(empty_api: Api, asking_job: str) -> None:

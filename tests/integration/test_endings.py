@@ -14,7 +14,7 @@ from shared.replies import Failure, FailureKind, Generated, Graded, Reply, Retri
 from shared.runtime import lifecycle
 from shared.runtime.lifecycle import EndStep, cancel, finalise, finish_due_jobs, list_due_jobs
 from shared.samples import Extraction, Library, Outcome, Sample, Steps, Trace
-from shared.storage import samples
+from shared.storage import jobs, samples
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api
@@ -88,6 +88,10 @@ async def test_every_sample_says_how_it_ended_wherever_it_is_shown(api: Api, dat
     report = await api.get(f"/v1/jobs/{job['id']}/report")
     assert report["endings"] == {"correct": 1, "refused": 1, "truncated": 1, "extraction": 1, "logic": 1}
     assert report["endings"]["correct"] == report["accuracy"]["correct"]
+    async with database.transaction() as connection:
+        number = await jobs.resolve(connection, job["id"])
+    streamed = [each async for batch in samples.stream_endings(database, number) for each in batch]
+    assert [(each.question, each.ending) for each in streamed] == [(row["question"], row["ending"]) for row in rows]
 
 
 async def test_a_page_may_hold_only_what_the_graders_judge_differently(api: Api, database: Database) -> None:

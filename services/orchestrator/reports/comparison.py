@@ -18,7 +18,6 @@ from services.orchestrator.reports.tally import (
     Accuracy,
     ByContent,
     Counts,
-    Endings,
     compute_accuracy,
     count_moves,
     describe_spread,
@@ -38,7 +37,7 @@ from shared.statistics.significance import Mean, PairComparison, compare_pair, c
 from shared.storage import jobs, samples
 from shared.storage.database import TERMINAL, Database, try_decode_params
 from shared.storage.provenance import load_provenance
-from shared.storage.samples import stream_with_outcomes
+from shared.storage.samples import stream_endings
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,11 +376,11 @@ async def compare(
     rows = sorted({job for system in systems for job in system.jobs.values()})
     ended = {}
     for row in rows if endings else ():
-        counted, by_content = Endings(), ByContent()
-        async for batch in stream_with_outcomes(database, row):
-            counted.add(batch)
+        counted, by_content = Counter[str](), ByContent()
+        async for batch in stream_endings(database, row):
+            counted.update(each.ending for each in batch)
             by_content |= index_by_content(batch)
-        ended[row] = _Ended(counted.counts(), by_content)
+        ended[row] = _Ended(sort_counts(counted), by_content)
     async with database.snapshot() as connection:
         found = await load_facts(connection, rows)
         check_scores(measure, found.values())

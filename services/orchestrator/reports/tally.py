@@ -26,7 +26,7 @@ from shared.rag.provenance import Ending
 from shared.runtime.price import is_greedy, list_drawn_roles
 from shared.samples import ExtractedBy, Extraction, Outcome, SampleRow
 from shared.storage.database import sql
-from shared.storage.samples import SampleWithOutcome
+from shared.storage.samples import SampleEnding, SampleWithOutcome
 
 LISTED = 20
 """Maximum number of items that are listed because two evaluations differ on them."""
@@ -318,9 +318,9 @@ class Endings:
         return sort_counts(self._counts)
 
 
-def index_by_content(samples: Iterable[SampleWithOutcome]) -> ByContent:
+def index_by_content(samples: Iterable[SampleEnding]) -> ByContent:
     """Return the endings of these samples by content, independent of their position in the dataset."""
-    return {(hash((row.question, row.gold)), row.repeat): row.ending for row, _ in samples if row.ending is not None}
+    return {(hash((each.question, each.gold)), each.repeat): each.ending for each in samples}
 
 
 def count_moves(jobs: Iterable[tuple[ByContent, ByContent]]) -> dict[str, Counts]:

@@ -50,7 +50,7 @@ from shared.samples import (
 )
 from shared.shapes import FEWEST, KINDS, Value, What
 from shared.storage.labels import CountedLabels, JudgeScore, LabelSet, SystemRating
-from shared.storage.samples import SampleWithOutcome
+from shared.storage.samples import SampleEnding, SampleWithOutcome
 
 # What samples add up to, and what a reader is told with it.
 
@@ -257,9 +257,9 @@ def test_what_moved_between_two_jobs_is_a_table_of_endings() -> None:
 
 
 def test_samples_are_matched_by_what_was_asked() -> None:
-    here = index_by_content([(ended(0, "logic", question="a", gold="1"), None), (ended(1, None, question="b"), None)])
-    there = index_by_content([(ended(7, "correct", question="a", gold="1"), None)])
-    other = index_by_content([(ended(7, "correct", question="a", gold="2"), None)])
+    here = index_by_content([SampleEnding("a", "1", 0, "logic"), SampleEnding("b", None, 0, "failed")])
+    there = index_by_content([SampleEnding("a", "1", 0, "correct")])
+    other = index_by_content([SampleEnding("a", "2", 0, "correct")])
     assert count_moves([(here, there)]) == {"logic": {"correct": 1}}
     assert count_moves([(here, other)]) == {}
 
