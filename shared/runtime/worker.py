@@ -263,6 +263,8 @@ UNSENT_S = 5.0
 """How long an overdue drain continues before it tries again to send the next tick."""
 BATCH = 200
 """Samples that are advanced in one transaction."""
+MANY = 100
+"""Samples in a batch from which others are probably ready as well."""
 FIRST_BATCH = 50
 """The same for a worker at rest, whose calls then begin before the other samples are advanced."""
 ADVANCE_FOR_S = 1.0
@@ -413,7 +415,8 @@ class LaneWorker:
         until = self._advanced_at + ADVANCE_FOR_S
         while (advanced := await self.advancer.advance(first or BATCH)).samples:
             any_advanced = True
-            for lane in advanced.lanes:
+            # Idle workers of any lane help to advance many samples.
+            for lane in Lane if advanced.samples >= MANY else advanced.lanes:
                 await self.ticker.tick(lane)
             if advanced.jobs:
                 await lifecycle.finish_due_jobs(self._database, lifecycle.SMALL)

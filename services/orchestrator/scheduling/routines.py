@@ -86,7 +86,9 @@ class Sweeper(Routine):
 
 
 LOOK_S = 1.0
-"""Seconds to wait while no bank can be sealed, and no job be advanced."""
+"""Seconds to wait while no bank can be sealed."""
+DUE_S = 0.25
+"""Seconds to wait while no job is due: a large job waits for it after its preparation and before its end."""
 AGAIN_S = 30.0
 """Seconds to wait before a bank that could not be sealed is tried again."""
 
@@ -140,7 +142,7 @@ class Finaliser(Routine):
     async def run_once(self) -> float:
         """Take one step of every job that is due."""
         steps = [await self._advance(due) for due in await lifecycle.list_due_jobs(self._database)]
-        return 0.0 if EndStep.MOVED in steps else LOOK_S
+        return 0.0 if EndStep.MOVED in steps else DUE_S
 
     async def _advance(self, due: DueJob) -> EndStep:
         if time.monotonic() < self._not_before.get(due.job, float("-inf")):
