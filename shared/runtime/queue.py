@@ -574,7 +574,7 @@ PENDING = sql("""
         WHERE j.ended_at IS NULL
           AND s.state = CASE j.state WHEN 'paused' THEN {WAITING} WHEN 'cancelling' THEN {CANCELLED} END))
     ORDER BY q.call_id FOR UPDATE SKIP LOCKED""")
-IDLE = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state IN ('cancelling', 'paused') ORDER BY id")
+PAUSED = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state = 'paused' ORDER BY id")
 # Follows the index of the samples' key, so that a job of any size is scanned once.
 WALK = text("""
     SELECT id, kind, ordinal, repeat FROM samples
@@ -584,10 +584,13 @@ BATCH = 2000
 """Samples whose calls are parked in one transaction."""
 
 
-async def park_idle(database: Database) -> None:
-    """Park the pending calls of paused and cancelling jobs, except those that a live sample waits for."""
+async def park_paused(database: Database) -> None:
+    """Park the pending calls of paused jobs, except those that a live sample waits for.
+
+    Those of a cancelling job are parked with its samples by whoever ends it.
+    """
     async with database.statement() as connection:
-        jobs = list((await connection.execute(IDLE)).scalars())
+        jobs = list((await connection.execute(PAUSED)).scalars())
     for job in jobs:
         await park_job(database, job)
 
@@ -825,7 +828,7 @@ async def sweep(database: Database, worker: str) -> set[Lane]:
         complete = await find_complete_samples(connection)
     if complete:
         await mark_ready_among(database, complete)
-    await park_idle(database)
+    await park_paused(database)
     async with database.transaction() as connection:
         orphans = list((await connection.execute(ORPHANS)).scalars())
     await revive_calls(database, orphans)

@@ -17,7 +17,7 @@ from tests.integration import scene
 pytestmark = pytest.mark.anyio
 
 SELDOM = (
-    "queue.EXPIRED", "queue.FORGET", "queue.OVERDUE", "queue.IDLE", "lifecycle.DRAINED", "lifecycle.PARKED",
+    "queue.EXPIRED", "queue.FORGET", "queue.OVERDUE", "queue.PAUSED", "lifecycle.DRAINED", "lifecycle.PARKED",
     "lifecycle.UPDATE_PLACES", "lifecycle.CANCEL_SAMPLES", "lifecycle.AWAIT_ADVANCE", "scheduler.COUNT",
     "scheduler.STARVED",
 )  # fmt: skip
