@@ -38,7 +38,7 @@ BAR = 24
 """Characters of the longest bar."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class TuningResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `mathrag model tune --json`."""
 
     model: str
@@ -67,7 +67,7 @@ def tune(name: str, *, write: bool, data_dir: Path | None, as_json: bool, window
     measured, skipped = _measure(name, workload, resolve_directory(data_dir), silent=as_json)
     chosen = choose(measured)
     file = _write(name, model, chosen, settings) if write and chosen.slots != model.parallel else None
-    result = Result(
+    result = TuningResult(
         model=name, measured=measured, skipped=skipped, before=model.parallel, chosen=chosen.slots,
         file=str(file) if file else None, notes=list(_list_notes(model, settings, chosen.slots)),
     )  # fmt: skip
@@ -190,7 +190,7 @@ def _list_notes(model: Model, settings: Settings, chosen: int) -> Iterator[str]:
         yield "the number of slots is part of a model's identity: new jobs do not reuse replies of earlier ones"
 
 
-def _print(result: Result) -> None:
+def _print(result: TuningResult) -> None:
     one, best = result.measured[0].calls_s, max(each.calls_s for each in result.measured)
     print_table(
         ("AT ONCE", "CALLS/S", "AGAINST 1", "MIB", ""),
