@@ -548,7 +548,7 @@ async def test_calls_are_claimed_while_the_samples_of_a_large_job_are_advanced(
     busy = worker(database, Lane.GENERATE, executor)
 
     class Endless:
-        async def advance(self) -> AdvanceResult:
+        async def advance(self, _limit: int) -> AdvanceResult:
             return NOTHING if executor.ran else AdvanceResult(200, frozenset(), frozenset())
 
     busy.advancer = Endless()  # type: ignore[assignment]
