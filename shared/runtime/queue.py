@@ -262,7 +262,7 @@ ACCEPT = text("""
         SELECT call_id, token FROM queue WHERE call_id = ANY(:calls) AND token = ANY(:tokens)
         ORDER BY call_id FOR UPDATE),
     held AS MATERIALIZED (
-        SELECT u.* FROM locked l JOIN unnest(
+        SELECT u.*, l.token AS held_token FROM locked l JOIN unnest(
             CAST(:calls AS bigint[]), CAST(:tokens AS uuid[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]),
             CAST(:device AS text[]), CAST(:epoch AS bigint[]), CAST(:started_at AS timestamptz[]),
             CAST(:ended_at AS timestamptz[]), CAST(:concurrency AS smallint[]), CAST(:prompt_hash AS bytea[]),
@@ -276,7 +276,7 @@ ACCEPT = text("""
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
                           concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason,
                           prompt_ms, completion_ms, trace_id)
-    SELECT call_id, true, token, outcome, reply, :worker, device, epoch, started_at, ended_at, concurrency,
+    SELECT call_id, true, held_token, outcome, reply, :worker, device, epoch, started_at, ended_at, concurrency,
            prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms,
            trace_id FROM held
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")

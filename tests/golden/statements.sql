@@ -202,7 +202,7 @@
         SELECT call_id, token FROM queue WHERE call_id = ANY($1) AND token = ANY($2)
         ORDER BY call_id FOR UPDATE),
     held AS MATERIALIZED (
-        SELECT u.* FROM locked l JOIN unnest(
+        SELECT u.*, l.token AS held_token FROM locked l JOIN unnest(
             CAST($1 AS bigint[]), CAST($2 AS uuid[]), CAST($3 AS text[]), CAST($4 AS bytea[]),
             CAST($5 AS text[]), CAST($6 AS bigint[]), CAST($7 AS timestamptz[]),
             CAST($8 AS timestamptz[]), CAST($9 AS smallint[]), CAST($10 AS bytea[]),
@@ -216,7 +216,7 @@
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
                           concurrency, prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason,
                           prompt_ms, completion_ms, trace_id)
-    SELECT call_id, true, token, outcome, reply, $18, device, epoch, started_at, ended_at, concurrency,
+    SELECT call_id, true, held_token, outcome, reply, $18, device, epoch, started_at, ended_at, concurrency,
            prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason, prompt_ms, completion_ms,
            trace_id FROM held
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id
