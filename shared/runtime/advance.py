@@ -562,6 +562,7 @@ INSERT_STEPS = text("""
     INSERT INTO steps (sample_id, position, slot, call_id, created)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
                          CAST(:calls AS bigint[]), CAST(:created AS boolean[]))""")
+# `+` keeps the planner from reading all ready samples by the index on job and state.
 WAIT = sql("""
     UPDATE samples s SET state = {WAITING}, position = (
         SELECT u.position FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position)
@@ -786,16 +787,18 @@ def _make_storable(detail: str) -> str:
 # A sample that cannot be read fails alone. If an unexpected error stops a batch, the batch is halved until the sample
 # that causes the error is alone; that sample fails as `internal_error`, and the others continue.
 
+# The most urgent jobs come first, so that a chat does not wait for the searches of an old large job.
 READY_SAMPLES = fill_names("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
         i.query, g.content AS given, j.public_id::text AS public_id, {PLACE} AS place
     FROM (SELECT * FROM jobs j
-          WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS} ORDER BY j.id OFFSET 0) j,
-        LATERAL (SELECT * FROM samples WHERE job_id = j.id AND state <= {READY} <which> FOR NO KEY UPDATE SKIP LOCKED) s
+          WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS} ORDER BY j.rank, j.id OFFSET 0) j,
+        LATERAL (SELECT * FROM samples WHERE job_id = j.id AND state = {READY} {{which}}
+                 FOR NO KEY UPDATE SKIP LOCKED) s
         LEFT JOIN LATERAL (SELECT * FROM items i WHERE {ASKED_BY_SAMPLE} OFFSET 0) i ON s.kind = 'item'
         LEFT JOIN LATERAL (SELECT * FROM given g WHERE {GIVEN_TO_SAMPLE} OFFSET 0) g ON true""")
-PICK = text(READY_SAMPLES.replace("<which>", "LIMIT :n") + " LIMIT :n")
-PICK_AGAIN = text(READY_SAMPLES.replace("<which>", "AND id = ANY(:samples) OFFSET 0"))
+PICK = text(READY_SAMPLES.format(which="LIMIT :n") + " LIMIT :n")
+PICK_AGAIN = text(READY_SAMPLES.format(which="AND id = ANY(:samples) OFFSET 0"))
 HISTORY = sql("""
     SELECT t.sample_id, t.position, c.key, c.id, a.reply
     FROM (SELECT * FROM steps WHERE sample_id = ANY(:ids) OFFSET 0) t,

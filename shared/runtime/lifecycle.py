@@ -175,7 +175,8 @@ async def make_empty_chain(connection: AsyncConnection, job: int) -> bytes:
     return genesis(await provenance.load_job_record(connection, job))
 
 
-# Live jobs that can be brought nearer to their end now; only few jobs are live.
+# Live jobs that can be brought nearer to their end now; only few jobs are live. `+` makes the planner find the few
+# samples that prepare a job by their kind.
 DUE = sql("""
     SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= :most AND CASE j.state
         WHEN 'preparing' THEN EXISTS (

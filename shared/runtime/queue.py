@@ -477,7 +477,8 @@ async def isolate(
 
 # A sample is locked only if it has all replies in a snapshot that is younger than the commit before this statement, so
 # the last of several replies finds it, regardless of the others. Comparing the position prevents a decision about a
-# later wait of the same sample after the lock had to be waited for.
+# later wait of the same sample after the lock had to be waited for. `+` keeps the planner from reading all waiting
+# samples by the index on job and state.
 MARK_READY = fill_names("""
     , complete AS MATERIALIZED (
         SELECT w.id, w.position
@@ -804,10 +805,11 @@ PENDING_LANES = text("""
         SELECT 1 FROM models m WHERE EXISTS (
             SELECT 1 FROM queue WHERE lane = l.lane AND model_id = m.id AND token IS NULL OFFSET 0) OFFSET 0)""")
 # An ended calibration is work as well: its job's samples must be inserted.
-# Starts from live jobs, because a paused or cancelled job may have hundreds of thousands of ready samples.
+# Starts from live jobs, because a paused or cancelled job may have hundreds of thousands of ready samples. `+` makes
+# the planner find the few samples that prepare a job by their kind.
 READY = sql("""
     SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS}
-                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state <= {READY} OFFSET 0))
+                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = {READY} OFFSET 0))
         OR EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state = 'preparing'
                    AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare'
                                AND +s.state IN {DONE} OFFSET 0))""")

@@ -125,8 +125,9 @@
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
         i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
     FROM (SELECT * FROM jobs j
-          WHERE j.ended_at IS NULL AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb)) ORDER BY j.id OFFSET 0) j,
-        LATERAL (SELECT * FROM samples WHERE job_id = j.id AND state <= 0 LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) s
+          WHERE j.ended_at IS NULL AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb)) ORDER BY j.rank, j.id OFFSET 0) j,
+        LATERAL (SELECT * FROM samples WHERE job_id = j.id AND state = 0 LIMIT $2
+                 FOR NO KEY UPDATE SKIP LOCKED) s
         LEFT JOIN LATERAL (SELECT * FROM items i WHERE i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal OFFSET 0) i ON s.kind = 'item'
         LEFT JOIN LATERAL (SELECT * FROM given g WHERE g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions') OFFSET 0) g ON true LIMIT $2
 

@@ -184,6 +184,15 @@ async def test_smaller_ranks_are_claimed_first(database: Database) -> None:
     assert [(call.id,) for call in first.calls] == hurried
 
 
+async def test_samples_of_smaller_ranks_are_advanced_first(database: Database) -> None:
+    await furnish(database, items=2)
+    for rank in (100, 10):
+        await submit_job(database, "closed-book", rank=rank)
+    assert (await Advancer(database).advance(limit=2)).samples == 2
+    states = "SELECT j.rank, s.state FROM samples s JOIN jobs j ON j.id = s.job_id ORDER BY s.id"
+    assert await rows(database, states) == [(100, 0), (100, 0), (10, 1), (10, 1)]
+
+
 async def furnish_another(database: Database) -> None:
     await run_sql(database, "INSERT INTO datasets (name, hash, items) VALUES ('others', 'others', 2)")
     await run_sql(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 from subprocess import PIPE, STDOUT
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.doubles.model_server import program
 from tests.real.environments import Lacking, environment, version
@@ -75,7 +75,7 @@ def _meets_unknown_instructions(path: Path) -> bool:
     return loading.returncode == -signal.SIGILL
 
 
-def served_by(llama: LlamaServer) -> dict[str, object]:
+def served_by(llama: LlamaServer) -> dict[str, dict[str, Any]]:
     """Settings `models` of a stack: the shipped files."""
     names = ("world-judge", "world-generator")
     return {

@@ -58,7 +58,7 @@ class GoalPart(NamedTuple):
         return figure / self.goal if self.unit and self.goal else figure
 
     def format(self, figure: float) -> str:
-        return f"{format_cell(float(figure))} {self.unit}".strip() if self.unit else f"{figure:.2f}"
+        return f"{format_cell(float(figure))} {self.unit}".strip()
 
     def format_goal(self) -> str:
         return f"at {'least' if self.more else 'most'} {self.format(self.goal)}" if self.goal is not None else "-"
@@ -68,6 +68,7 @@ PARTS = {
     part.name: part
     for part in (
         GoalPart("floor", "job of 200 questions, shipped models", "two bare loops over its prompts", jobs.floor, 1.1),
+        GoalPart("server", "job of 30 questions, llama-server", "two bare loops over its prompts", jobs.server, 1.1),
         GoalPart("slow", "job whose calls take 100 ms each", "two bare loops over its prompts", jobs.slow, 1.02),
         GoalPart("calls", "stored calls, 5,000 items", "-", jobs.calls, 1500, "calls/s", more=True),
         GoalPart("calls-20000", "calls/s of 20,000 items", "those of 5,000", jobs.calls_20000, 0.7, more=True),

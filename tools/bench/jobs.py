@@ -1,6 +1,7 @@
 """Jobs on a running stack: time, calls, loads, scaling, polls, traces, cancelling; idle memory, a command's start."""
 
 import asyncio
+import json
 import os
 import resource
 import subprocess
@@ -8,9 +9,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -26,6 +28,7 @@ from shared.calls import Decoding, ModelCall
 from shared.settings import Model, Settings
 from shared.telemetry import logs
 from tests.doubles.collector import run_collector
+from tests.real.llama_server import installed, served_by
 from tools.bench import Row, Rows, benchmark, in_turn
 from tools.bench.stack import FAST, JUDGED, MADE_UP, Stack, rate_of, seconds_of, start_scripted, start_stack
 from tools.bench.staging import prompts_of_roles, samples_of, time_roles
@@ -56,16 +59,21 @@ def floor(items: int = 200, rounds: int = 5) -> Rows:
     """
     with start_stack() as running:
         running.upload_world(items)
-        first = running.complete(name="first", **JUDGED)
-        prompts = prompts_of_roles(asyncio.run(samples_of(running.database_url(), first["id"])))
-        yield f"prompts: { {role: len(each) for role, each in prompts.items()} }"
-        names = (f"run-{number}" for number in range(rounds))
-        sides = {
-            "floor": lambda: asyncio.run(time_roles(prompts)),
-            "job": lambda: seconds_of(running.complete(name=next(names), **JUDGED)),
-        }
-        ratios = yield from in_turn(sides, rounds)
-        yield ratios["job"]
+        yield (yield from time_over_loops(running, JUDGED, rounds))
+
+
+@benchmark
+def server(items: int = 30, rounds: int = 5) -> Rows:
+    """Time a job against its floor, as `floor` does, where the shipped models are served by a real llama-server.
+
+    It is installed from requirements/llama-server.txt unless the environment variable `LLAMA_SERVER` names one.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        served = served_by(installed(Path(folder)))
+        with start_stack(MATHRAG_MODELS=json.dumps(served)) as running:
+            running.upload_world(10 * items)
+            models = {name: Model(**model) for name, model in served.items()}
+            yield (yield from time_over_loops(running, {**JUDGED, "limit": items}, rounds, models))
 
 
 @benchmark
@@ -75,16 +83,23 @@ def slow(items: int = 400, rounds: int = 2, call_s: float = 0.1) -> Rows:
         model: dict[str, Any] = {"driver": "remote", "url": url, "parallel": SLOTS}
         with start_scripted(model, model) as running:
             running.upload_made_up(items)
-            first = running.complete(name="first", **MADE_UP)
-            prompts = prompts_of_roles(asyncio.run(samples_of(running.database_url(), first["id"])))
-            yield f"prompts: { {role: len(each) for role, each in prompts.items()} }"
             models = {name: Model(**model) for name in Settings().roles.values()}
-            sides: dict[str, Callable[[], object]] = {
-                "two loops": lambda: asyncio.run(time_roles(prompts, models)),
-                "job": repeat_job(running, seconds_of),
-            }
-            ratios = yield from in_turn(sides, rounds)
-            yield ratios["job"]
+            yield (yield from time_over_loops(running, MADE_UP, rounds, models))
+
+
+def time_over_loops(
+    running: Stack, job: dict[str, Any], rounds: int, models: Mapping[str, Model] | None = None
+) -> Generator[Row | str, None, float]:
+    """Time a job and two bare loops over its prompts in turn; return the ratio of their medians."""
+    first = running.complete(name="first", **job)
+    prompts = prompts_of_roles(asyncio.run(samples_of(running.database_url(), first["id"])))
+    yield f"prompts: { {role: len(each) for role, each in prompts.items()} }"
+    sides: dict[str, Callable[[], object]] = {
+        "two loops": lambda: asyncio.run(time_roles(prompts, models)),
+        "job": repeat_job(running, seconds_of, job),
+    }
+    ratios = yield from in_turn(sides, rounds)
+    return ratios["job"]
 
 
 @benchmark
@@ -212,10 +227,12 @@ def scaling(items: int = 300, rounds: int = 3, models: tuple[str, ...] = ("fast"
                 yield from in_turn(sides, rounds, unit="calls/s")
 
 
-def repeat_job(running: Stack, figure: Callable[[dict[str, Any]], float]) -> Callable[[], float]:
-    """Return a function that runs a job on made-up documents under a new name, and returns a figure of it."""
+def repeat_job(
+    running: Stack, figure: Callable[[dict[str, Any]], float], job: dict[str, Any] = MADE_UP
+) -> Callable[[], float]:
+    """Return a function that runs a job under a new name, and returns a figure of it."""
     numbers = iter(range(10**6))
-    return lambda: figure(running.complete(name=f"job-{next(numbers)}", **MADE_UP))
+    return lambda: figure(running.complete(name=f"job-{next(numbers)}", **job))
 
 
 @contextmanager
