@@ -56,7 +56,7 @@ class Interruption(msgspec.Struct, frozen=True):
 
 
 class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step, its call and the accepted attempt. It is encoded as an array, since a job has hundreds of thousands."""
+    """A step, its call and the accepted attempt. A job may have hundreds of thousands."""
 
     interruptions: tuple[Interruption, ...]
     """Attempts before the accepted one."""

@@ -38,8 +38,8 @@ _FILLED = re.compile(rb"[\[{]\s*+(?![\s\]}])")
 """Matches the start of a list or object that is not empty."""
 
 Fields = dict[str, Any]
-_COUNTED = b",[{"
-"""Bytes that are about as many as the values of a line."""
+_BEFORE_VALUES = b",[{"
+"""Bytes that precede values, so their number is about that of the values on a line."""
 _NESTING = frozenset((dict, list))
 _fast = msgspec.json.Decoder().decode
 
@@ -132,7 +132,7 @@ def size(content: Content) -> int:
 
 
 def _count_values(data: bytes) -> int:
-    return len(data) - len(data.translate(None, _COUNTED))  # takes 0.6 of the time of three calls of `count`
+    return len(data) - len(data.translate(None, _BEFORE_VALUES))  # takes 0.6 of the time of three calls of `count`
 
 
 def parse(raw: bytes | str) -> Fields:

@@ -400,8 +400,8 @@ class ComparableText(NamedTuple):
     """Of words, numbers and commands; of Chinese, Japanese and Korean texts of pairs of characters."""
 
 
-class Marks(NamedTuple):
-    """What a problem is told from most others by; the hashes hold in this process only."""
+class Fingerprint(NamedTuple):
+    """Hashes and a length that tell most different problems apart at once; valid in this process only."""
 
     form: int
     mathematics: int
@@ -416,17 +416,17 @@ class ComparedDocument:
         self.document = document
 
     @cached_property
-    def marks(self) -> Marks:
-        """The problem's marks, which are computed once: that takes a thousand times as long as to compare them."""
-        return make_marks(_prepare(self.document.problem))
+    def fingerprint(self) -> Fingerprint:
+        """The problem's fingerprint; making it takes a thousand times as long as comparing it."""
+        return make_fingerprint(_prepare(self.document.problem))
 
 
-def make_marks(text: ComparableText) -> Marks:
-    return Marks(hash(text.form), hash(text.mathematics), len(text.shingles))
+def make_fingerprint(text: ComparableText) -> Fingerprint:
+    return Fingerprint(hash(text.form), hash(text.mathematics), len(text.shingles))
 
 
-def may_be_near_duplicates(asked: Marks, answered: Marks) -> bool:
-    """Return whether `are_near_duplicates` may be true of two texts with these marks."""
+def may_be_near_duplicates(asked: Fingerprint, answered: Fingerprint) -> bool:
+    """Return whether `are_near_duplicates` may be true of two texts with these fingerprints."""
     if asked.form == answered.form:
         return True
     return asked.mathematics == answered.mathematics and are_of_like_size(asked.shingles, answered.shingles)
@@ -465,8 +465,8 @@ def has_answer(text: str, gold: str) -> bool:
 def find_left_out(rule: Duplicates, question: str, gold: str, found: Mapping[str, ComparedDocument]) -> list[str]:
     """Return the documents of `found` that a search for `question` leaves out; see `is_left_out`."""
     if rule in ("same-text", "same-answer"):
-        marks = make_marks(make_comparable(question))
-        found = {number: each for number, each in found.items() if may_be_near_duplicates(marks, each.marks)}
+        asked = make_fingerprint(make_comparable(question))
+        found = {number: each for number, each in found.items() if may_be_near_duplicates(asked, each.fingerprint)}
     return [number for number, each in found.items() if is_left_out(rule, question, gold, each.document)]
 
 
