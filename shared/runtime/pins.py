@@ -23,7 +23,6 @@ from shared.calls import MATHEMATICAL, Request
 from shared.lease.memory import estimate_memory, read_context
 from shared.mathtext import equations, mathematics, programs
 from shared.models import files
-from shared.models.embedding import StaticEmbedder
 from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
 from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
@@ -497,6 +496,8 @@ async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus
 @cache
 def get_shipped_signature() -> str:
     """Return the signature of the shipped embedder."""
+    from shared.models.embedding import StaticEmbedder  # NumPy, which the guard and the generator never need
+
     return StaticEmbedder(MODELS / "static-embeddings").signature
 
 
