@@ -650,6 +650,11 @@ class Retention(SettingsGroup):
     """How long questions to `/v1/chat` are kept after they were answered, with their jobs and answers, in hours; 0:
     for ever."""
 
+    @property
+    def pause_s(self) -> float:
+        """Seconds between two purges: a quarter of the time for which a chat is kept."""
+        return (self.chat_hours or 24.0) * 3600 / 4
+
 
 class Access(SettingsGroup):
     """Who may call the API (docs/how-to/security.md)."""
