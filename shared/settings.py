@@ -25,6 +25,7 @@ from mathrag.places import DATA_DIR, config_file
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MODELS = REPOSITORY / "models"
+EMBEDDINGS = MODELS / "static-embeddings"
 SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
 _PRINTABLE = re.compile("[!-~]+")
 Hidden = Annotated[str, PlainSerializer(lambda value: "***" if value else "")]
@@ -65,7 +66,7 @@ class Embeddings(SettingsGroup):
     """`plugin`: name of the embedder."""
     options: dict[str, Any] = {}
     """`plugin`: options of the embedder; they are part of its identity."""
-    path: Path | None = MODELS / "static-embeddings"
+    path: Path | None = EMBEDDINGS
     """`static`: the folder of the model; `gguf`: the file; `sentence-transformers`: the folder, unless `model` names a
     model on the hub."""
     url: Url | None = None

@@ -43,7 +43,7 @@ from shared.replies import Failure, FailureKind
 from shared.rules import MINERS_VERSION
 from shared.runtime.parameters import check_thresholds
 from shared.samples import Decision
-from shared.settings import MODELS
+from shared.settings import EMBEDDINGS, MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
 from shared.storage import jobs, rules
 from shared.storage.database import try_decode_params
@@ -498,7 +498,7 @@ def get_shipped_signature() -> str:
     """Return the signature of the shipped embedder."""
     from shared.models.embedding import StaticEmbedder  # NumPy, which the guard and the generator never need
 
-    return StaticEmbedder(MODELS / "static-embeddings").signature
+    return StaticEmbedder(EMBEDDINGS).signature
 
 
 # Calibrate a judge by people's labels: a monotone map from its ratings 1 to 5 to the labels' scale.

@@ -313,9 +313,9 @@ async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
 
 # Delete chats some hours after they ended. This needs the database's owner.
 #
-# `python -m shared.runtime.purge` does this periodically where no supervisor does, with MATHRAG_OWNER_URL. With `--once`
-# it does so once, for the supervisor; with `--check` it only checks that this URL reaches the database, for a container's
-# health check.
+# `python -m shared.runtime.purge` does this periodically where no supervisor does, with MATHRAG_OWNER_URL.
+# With `--once` it does so once, for the supervisor. With `--check` it only checks that this URL reaches the database,
+# for a container's health check.
 
 ACTOR = "retention"
 _log = logging.getLogger(__name__)
