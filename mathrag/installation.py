@@ -7,7 +7,6 @@ import subprocess
 import sys
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -71,6 +70,8 @@ def install_command(requirement: str) -> str:
 
 def _find_source(name: str) -> tuple[list[str], str]:
     """Return pip's options and its argument for a distribution; the wheel's name if its origin is unknown."""
+    from importlib.metadata import version
+
     wheel = f"{name.replace('-', '_')}-{version(CLIENT)}-py3-none-any.whl"
     for installed in (name, CLIENT):
         path, editable = _find_origin(installed)
@@ -86,6 +87,8 @@ def _find_source(name: str) -> tuple[list[str], str]:
 
 def _find_origin(name: str) -> tuple[Path | None, bool]:
     """Return the wheel or folder that a distribution was installed from, and True if the code runs from there."""
+    from importlib.metadata import PackageNotFoundError, distribution  # 12 ms, which no command needs that works
+
     try:
         noted = distribution(name).read_text(ORIGIN)
     except PackageNotFoundError:

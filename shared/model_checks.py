@@ -17,8 +17,7 @@ from mathrag.check import Check, NotReady
 from mathrag.errors import MathragError
 from mathrag.messages import redact
 from shared.headers import authorization
-from shared.models import commands, servers
-from shared.models.embedding import ModelFailed
+from shared.models import commands
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, advise_fetching, find_ollama, make_full_tag
 from shared.models.ollama_orphans import LOOPBACK, find_orphans
 from shared.plugins.loading import find_usable
@@ -185,6 +184,9 @@ def check_retrieval_model(name: str, chosen: Retrieval) -> str:
     Raises:
         NotReady, Unavailable: it cannot be used.
     """
+    from shared.models import servers  # 9 MiB, of which most services need none
+    from shared.models.embedding import ModelFailed
+
     try:
         if name == "embeddings":
             embeddings = chosen.embeddings.model_copy(update={"timeout_s": TIMEOUT_S})

@@ -25,6 +25,7 @@ from mathrag.places import DATA_DIR, config_file
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MODELS = REPOSITORY / "models"
+EMBEDDINGS = MODELS / "static-embeddings"
 SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
 _PRINTABLE = re.compile("[!-~]+")
 Hidden = Annotated[str, PlainSerializer(lambda value: "***" if value else "")]
@@ -65,7 +66,7 @@ class Embeddings(SettingsGroup):
     """`plugin`: name of the embedder."""
     options: dict[str, Any] = {}
     """`plugin`: options of the embedder; they are part of its identity."""
-    path: Path | None = MODELS / "static-embeddings"
+    path: Path | None = EMBEDDINGS
     """`static`: the folder of the model; `gguf`: the file; `sentence-transformers`: the folder, unless `model` names a
     model on the hub."""
     url: Url | None = None
@@ -649,6 +650,11 @@ class Retention(SettingsGroup):
     chat_hours: float = Field(default=24.0, ge=0)
     """How long questions to `/v1/chat` are kept after they were answered, with their jobs and answers, in hours; 0:
     for ever."""
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds between two purges: a quarter of the time for which a chat is kept."""
+        return (self.chat_hours or 24.0) * 3600 / 4
 
 
 class Access(SettingsGroup):

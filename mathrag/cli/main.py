@@ -1,15 +1,11 @@
 """The `mathrag` command: its commands are listed here, and imported when they are called."""
 
-import gc
-
 import typer
 
 from mathrag.cli import version
 from mathrag.cli.command_groups import CommandEntry, Commands, Mutation, PlainCommand
 from mathrag.installation import SERVER
 
-# Imported modules stay alive: collecting garbage among them costs 5 % of a command's time.
-gc.set_threshold(100_000)
 EMBEDDED = f"{SERVER}[embedded]"
 """The server with PostgreSQL and Redis, which starts a stack on this machine."""
 PANELS: dict[str, tuple[CommandEntry, ...]] = {

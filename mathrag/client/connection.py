@@ -2,12 +2,10 @@
 
 import os
 import random
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -122,6 +120,8 @@ def seconds_of(retry_after: str | None) -> float | None:
     text = retry_after.strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
+    from email.utils import parsedate_to_datetime  # 5 ms, and servers rarely send dates
+
     try:
         date = parsedate_to_datetime(text)
     except ValueError:
@@ -136,7 +136,7 @@ def replace_when_whole(file: Path) -> Iterator[Path]:
 
     So `file` is never incomplete.
     """
-    partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    partial = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
     try:
         yield partial
         partial.replace(file)

@@ -19,7 +19,7 @@ from mathrag.client import address
 from mathrag.errors import MathragError
 from mathrag_gate.stack import postgres, privacy, process, redis
 from mathrag_gate.stack.control import check_space, forget_wanted_workers, hold, read_wanted_workers
-from mathrag_gate.stack.postgres import Postgres, migrate
+from mathrag_gate.stack.postgres import Postgres, migrate, purge_chats
 from mathrag_gate.stack.process import (
     REAL,
     Child,
@@ -34,7 +34,6 @@ from mathrag_gate.stack.process import (
 )
 from mathrag_gate.stack.redis import Redis, rotate
 from shared.calls import Lane
-from shared.runtime import purge
 from shared.settings import Device, Settings
 
 LOGS = "logs"
@@ -302,11 +301,10 @@ class Stack:
 
     def _make_retention(self) -> Iterator[Chore]:
         """Yield the purge of old chats. It needs the owner's URL, which only the supervisor knows."""
-        hours = self.settings.retention.chat_hours
+        retention = self.settings.retention
         owner_url = self.settings.owner_url if self.settings.database_url else self.postgres.owner_url()
-        if hours and owner_url:
-            run = partial(purge.purge_ended, owner_url, hours)
-            yield Chore(name="retention of chats", run=run, every_s=purge.seconds_between_purges(hours))
+        if retention.chat_hours and owner_url:
+            yield Chore(name="retention of chats", run=partial(purge_chats, owner_url), every_s=retention.pause_s)
 
     def _make_database(self) -> Iterator[Child | StartupTask]:
         log = self.data_dir / LOGS / "migration.log"

@@ -20,7 +20,7 @@ from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx2
 import msgspec
@@ -31,12 +31,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Refused, Unavailable
 from mathrag.messages import redact
-from services.judge import graphs
 from services.judge.pools import MiningPool, ProgramPool, VerificationPool
 from shared.calls import MATH, Request, RuleChoice, Rules, TemporalSimple
 from shared.headers import add_trace_headers, authorization
-from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
-from shared.models.embedding import StaticEmbedder
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
@@ -46,16 +43,19 @@ from shared.rag.guidance import RelationNames, RuleRequest, choose, draw
 from shared.rag.prompts import list_references
 from shared.recent import LruCache
 from shared.replies import Document, Embedded, Estimated, Failure, FailureKind, FoundRules, NumberedRule, Reply, Scored
-from shared.rules.graph import phrase
+from shared.rules.facts import phrase
 from shared.runtime.pins import ESTIMATOR, NO_RERANKER, NOT_CONFIGURED, WEIGHTS, grader_identity, miner_identity
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd, Release, Wait
 from shared.samples import Phrase
-from shared.settings import Settings
+from shared.settings import EMBEDDINGS, Settings
 from shared.shapes import Kind, PluginPin
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database, sql
 from shared.storage.provenance import LibraryCache
+
+if TYPE_CHECKING:
+    from shared.models.difficulty import DifficultyClassifier
 
 # Shared by all executors: the ends of calls, and the effects of the retriever's failures on them.
 
@@ -306,7 +306,11 @@ class EstimateExecutor:
         return replies
 
     @cached_property
-    def _classifier(self) -> DifficultyClassifier:
+    def _classifier(self) -> "DifficultyClassifier":
+        # NumPy and the tokenizers, 8 MiB, which a judge without such calls does not need.
+        from shared.models.difficulty import DifficultyClassifier, read_regression
+        from shared.models.embedding import StaticEmbedder
+
         return DifficultyClassifier(read_regression(self._weights), StaticEmbedder(self._embeddings))
 
 
@@ -486,6 +490,8 @@ class MineExecutor:
                 await asyncio.to_thread(shutil.rmtree, unused, ignore_errors=True)
             partial = folder.with_suffix(".partial")
             partial.mkdir(exist_ok=True)
+            from services.judge import graphs  # NumPy, which a judge that does not mine does not need
+
             await graphs.write_graph(connection, row.graph, partial)
         partial.rename(folder)
 

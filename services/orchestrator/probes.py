@@ -15,8 +15,6 @@ from urllib.parse import quote
 
 import httpx2
 import msgspec
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -461,9 +459,10 @@ async def check_schema(deps: Deps) -> str:
 
 
 @cache
-def find_head() -> str | None:
+def find_head() -> str:
     """Return the newest migration of this code."""
-    return ScriptDirectory.from_config(Config(str(REPOSITORY / "migrations" / "alembic.ini"))).get_current_head()
+    # Their files are named after them, in order: Alembic would import 9 MiB to read them.
+    return max(file.name.partition("_")[0] for file in (REPOSITORY / "migrations" / "versions").glob("[0-9]*.py"))
 
 
 async def check_clock(deps: Deps) -> str:

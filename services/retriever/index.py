@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -29,15 +31,6 @@ from mathrag.installation import not_installed
 from shared import canonical
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.models.embedding import Embedder
-
-# Where JAX is installed, bm25s starts it when it is imported, and JAX then takes most of the GPU's memory (seen on an
-# H200 with 12 GiB free: 11 GiB). It is not needed here.
-sys.modules.setdefault("jax", None)  # type: ignore[arg-type]
-import bm25s  # noqa: E402
-import bm25s.version  # noqa: E402
-
-if sys.modules["jax"] is None:
-    del sys.modules["jax"]
 
 # FAISS's default compares up to some 300 questions pair by pair, which takes three times as long as a matrix product.
 faiss.cvar.distance_compute_blas_threshold = 16
@@ -612,6 +605,23 @@ class Faiss(FolderBackend):
 
 K1 = 1.2
 B = 0.75
+
+
+@cache
+def import_bm25s() -> Any:
+    """Return the library, which has 11 MiB with SciPy, at the first use of a sparse index.
+
+    Where JAX is installed, bm25s starts it when it is imported, and JAX then takes most of the GPU's memory (seen on an
+    H200 with 12 GiB free: 11 GiB). It is not needed here.
+    """
+    sys.modules.setdefault("jax", None)  # type: ignore[arg-type]
+    try:
+        return import_module("bm25s")
+    finally:
+        if sys.modules["jax"] is None:
+            del sys.modules["jax"]
+
+
 METHOD = "lucene"
 GROUP = 32
 """Scores of which a search for the best ones first looks at the maximum."""
@@ -620,7 +630,7 @@ GROUP = 32
 class Bm25Index:
     """Finds documents that share terms with the question; a term that the question repeats counts as often."""
 
-    def __init__(self, scorer: bm25s.BM25, documents: list[str], words: TermCutter) -> None:
+    def __init__(self, scorer: Any, documents: list[str], words: TermCutter) -> None:
         self._scorer = scorer
         self._words = words
         self.documents = documents
@@ -682,7 +692,7 @@ class Bm25(FolderBackend):
 
     def recipe(self) -> dict[str, Any]:
         formula = {"method": METHOD, "k1": self._k1, "b": self._b}
-        return {"backend": f"bm25s {bm25s.version.__version__}", **formula, **self._words.recipe()}
+        return {"backend": f"bm25s {version('bm25s')}", **formula, **self._words.recipe()}
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:  # noqa: ARG002 - files bear it
         """Index all documents; of their texts only the numbers of the terms stay in memory."""
@@ -696,12 +706,12 @@ class Bm25(FolderBackend):
         order = sort_positions(documents)
         if not any(terms):
             terms = [[0]] * len(terms)  # the empty term: an average length of 0 cannot be divided by
-        scorer = bm25s.BM25(method=METHOD, k1=self._k1, b=self._b, backend="numpy", csc_backend="scipy")
+        scorer = import_bm25s().BM25(method=METHOD, k1=self._k1, b=self._b, backend="numpy", csc_backend="scipy")
         scorer.index(([terms[at] for at in order], vocabulary), show_progress=False)
         return Bm25Index(scorer, [documents[at] for at in order], self._words)
 
     def load(self, folder: Path) -> Bm25Index:
-        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), read_hashes(folder), self._words)
+        return Bm25Index(import_bm25s().BM25.load(folder, show_progress=False), read_hashes(folder), self._words)
 
 
 def find_best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:

@@ -12,7 +12,7 @@ from mathrag.reading.graph_paths import FACT, PHRASE, TEMPLATE, TEMPLATES, WHAT
 from mathrag.reading.lines import Defect, Fields, Reader, Row
 from shared.questions.items import QuestionTemplates, check_template
 from shared.replies import CorpusRecord, Document
-from shared.rules import graph
+from shared.rules import facts
 from shared.rules.graph import Graph
 from shared.samples import Fact, Phrase, TimeUnit
 from shared.storage.graphs import CHUNK, GraphFacts
@@ -90,9 +90,9 @@ class _FactNumbering:
         if line.get("time") is not None:
             time = lines.scalar(line["time"], "time")
             try:
-                unit = graph.parse(time)[0]
+                unit = facts.parse(time)[0]
             except ValueError as error:
-                raise Defect(f"the time {time[:50]!r} is not valid; {graph.ADVICE}") from error
+                raise Defect(f"the time {time[:50]!r} is not valid; {facts.ADVICE}") from error
         if self._units and unit not in self._units:
             (before,) = self._units
             raise Defect(
@@ -113,7 +113,7 @@ class _FactNumbering:
                 message = f"{self._source}: the names of the entities have more than {MOST_NAMES >> 20} MiB in all"
                 raise TooLarge(message, hint="shorten them, or split the graph")
         if fact.time is not None:
-            self._times.append(graph.parse(fact.time)[1])
+            self._times.append(facts.parse(fact.time)[1])
 
     def finish(self) -> ParsedGraph:
         """Return all that was added.
@@ -166,29 +166,29 @@ def _read_name(line: Fields, field: str) -> str:
 def documents(upload: GraphFacts, *, inverse: bool) -> Iterator[CorpusRecord]:
     """Yield the documents in the order of the facts; ids are the facts' numbers from 0, and "7-inverse" follows "7"."""
     relations, entities = upload.graph.relations, upload.graph.entities
-    words = [graph.phrase(each, upload.phrases.get(each)) for each in relations]
-    inverses = [graph.inverse_phrase(each, upload.phrases.get(each)) for each in relations]
+    words = [facts.phrase(each, upload.phrases.get(each)) for each in relations]
+    inverses = [facts.inverse_phrase(each, upload.phrases.get(each)) for each in relations]
     for number, (subject, relation, obj, time) in enumerate(_iterate_facts(upload)):
         one, other = entities[subject], entities[obj]
         meta = {"subject": one, "relation": relations[relation], "object": other}
         meta |= {} if time is None else {"time": time}
-        document = Document(text=graph.sentence(one, words[relation], other, time))
+        document = Document(text=facts.sentence(one, words[relation], other, time))
         yield CorpusRecord(external_id=str(number), document=document, meta=meta)
         if inverse:
-            document = Document(text=graph.sentence(other, inverses[relation], one, time))
+            document = Document(text=facts.sentence(other, inverses[relation], one, time))
             yield CorpusRecord(external_id=f"{number}-inverse", document=document, meta=meta)
 
 
 def _iterate_facts(upload: GraphFacts) -> Iterator[tuple[int, int, int, str | None]]:
     """Yield the numbers of subject, relation and object of each fact, and its time as text."""
-    facts, unit = upload.graph, upload.time_unit
-    for first in range(0, len(facts.triples), CHUNK):
-        triples = facts.triples[first : first + CHUNK].tolist()
-        if facts.times is None or unit is None:
+    graph, unit = upload.graph, upload.time_unit
+    for first in range(0, len(graph.triples), CHUNK):
+        triples = graph.triples[first : first + CHUNK].tolist()
+        if graph.times is None or unit is None:
             yield from ((*triple, None) for triple in triples)
             continue
-        steps = facts.times[first : first + CHUNK].tolist()
-        yield from ((*triple, graph.format_time(step, unit)) for triple, step in zip(triples, steps, strict=True))
+        steps = graph.times[first : first + CHUNK].tolist()
+        yield from ((*triple, facts.format_time(step, unit)) for triple, step in zip(triples, steps, strict=True))
 
 
 # Read the input of a question set: facts held out from a graph, and templates for the questions of a relation.

@@ -35,6 +35,10 @@ class ChatFailed(Exception):
         super().__init__(f"{kind.value}: {self.detail}")
 
 
+class PromptCut(ChatFailed):
+    """The server answered a truncated prompt."""
+
+
 class ServerAway(ChatFailed):
     """The server refuses all calls now, since it restarts, loads or is overloaded; the call itself has not failed."""
 

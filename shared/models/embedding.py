@@ -390,6 +390,22 @@ _BLANKS = " \t\n\r\u3000"
 _IDEOGRAPHS = "\u4e00-\u9fff"
 
 
+class TokenTable:
+    """Token vectors [tokens, dimension] as in their file, whose int8 rows take a quarter of the memory of floats."""
+
+    def __init__(self, rows: NDArray[Any], weights: NDArray[np.float32]) -> None:
+        """`weights` [tokens] are the rows' factors."""
+        self._rows = rows
+        self._weights = weights
+        self.shape = rows.shape
+
+    def __getitem__(self, ids: Any) -> NDArray[np.float32]:
+        """Return the vectors of these tokens."""
+        found: NDArray[np.float32] = self._rows[ids].astype(np.float32)
+        found *= self._weights[ids, None]
+        return found
+
+
 class StaticEmbedder:
     """The shipped `Embedder`, without a model server or GPU: about 10,000 texts per second and core."""
 
@@ -411,7 +427,7 @@ class StaticEmbedder:
         self.signature = total.hexdigest()
         self._vectors = _read_table(folder / "model.safetensors")
         self.query_table = self._vectors
-        """Token vectors [tokens, dimension] of questions."""
+        """Token vectors of questions."""
         if (file := folder / QUERY_FILE).is_file():
             self.query_table = _read_table(file)
             shapes = (self.query_table.shape, self._vectors.shape)
@@ -440,7 +456,7 @@ class StaticEmbedder:
         """
         return self._embed(texts, self._vectors)
 
-    def _embed(self, texts: Sequence[str], table: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _embed(self, texts: Sequence[str], table: TokenTable) -> NDArray[np.float32]:
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             for row, ids in enumerate(self.token_ids(texts[start : start + _BATCH]), start=start):
@@ -475,7 +491,7 @@ class StaticEmbedder:
         return text[: cut.start()] if cut else text
 
 
-def _read_table(file: Path) -> NDArray[np.float32]:
+def _read_table(file: Path) -> TokenTable:
     """Read token vectors [tokens, dimension]; int8 rows have one `weights` factor each.
 
     Raises:
@@ -483,12 +499,14 @@ def _read_table(file: Path) -> NDArray[np.float32]:
     """
     try:
         tensors = load_file(file)
-        table: NDArray[np.float32] = tensors["embeddings"].astype(np.float32)
-        if "weights" in tensors:
-            table *= tensors["weights"].astype(np.float32)[:, None]
+        rows, weights = tensors["embeddings"], tensors.get("weights", np.ones(1)).astype(np.float32)
+        table = TokenTable(rows, np.broadcast_to(weights, rows.shape[:1]))
+        usable = rows.ndim == 2 and all(
+            np.isfinite(table[at : at + _BATCH]).all() for at in range(0, len(rows), _BATCH)
+        )
     except (SafetensorError, KeyError, ValueError) as error:
         raise _make_unusable_error(file, f"does not contain a table of token vectors: {error}") from error
-    if table.ndim != 2 or not np.isfinite(table).all():
+    if not usable:
         raise _make_unusable_error(file, "does not contain a table of finite token vectors")
     return table
 

@@ -27,6 +27,7 @@ from shared.models.chat import (
     BROKEN_BYTE,
     BY_BACKEND,
     ChatFailed,
+    PromptCut,
     ServerAway,
     ServerUnreached,
     constrain_reply,
@@ -68,10 +69,6 @@ FAILURES = (
     AttributeError, TypeError, KeyError, IndexError,
 )  # fmt: skip
 """Exceptions of the client library, including those that a malformed answer causes in it."""
-
-
-class PromptCut(ChatFailed):
-    """The server answered a truncated prompt."""
 
 
 class _Delta(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ from mathrag.messages import format_count
 from shared import canonical
 from shared.calls import MAX_QUESTION, Expected
 from shared.replies import TEMPORAL, Miner, Rule, Term
-from shared.rules.graph import Graph, format_name, format_time, phrase
+from shared.rules.facts import format_name, format_time, phrase
+from shared.rules.graph import Graph
 from shared.samples import DatasetItem, FactQuery, Lead, Phrase, TimeUnit
 
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from shared.questions.items import ALWAYS, names_of
 from shared.rag.prompts import render, template
 from shared.replies import Atom, Document, Rule, Term
-from shared.rules.graph import Graph, format_name
+from shared.rules.facts import format_name
+from shared.rules.graph import Graph
 from shared.samples import FactQuery, Lead
 
 # Draw hard negatives: facts of a question's entity or relation that are not among its oracle documents.

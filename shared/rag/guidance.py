@@ -28,7 +28,7 @@ from shared.replies import (
     Term,
     require,
 )
-from shared.rules.graph import format_name, phrase
+from shared.rules.facts import format_name, phrase
 from shared.samples import Candidate, Decision, Item, Library, Trace
 
 Side = Literal["", "object", "subject"]

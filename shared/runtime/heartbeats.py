@@ -13,7 +13,6 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from shared.calls import Lane
-from shared.pipelines import registry
 from shared.settings import load
 
 BEAT_S = 5
@@ -28,9 +27,9 @@ def key(lane: Lane, process: int | str) -> str:
     return f"mathrag:worker:{lane.value}:{socket.gethostname()}:{process}"
 
 
-def start(lane: Lane, redis_url: str) -> None:
+def start(lane: Lane, redis_url: str, source: str) -> None:
     """Send heartbeats until this process ends; each holds the hash of the imported pipelines' source."""
-    arguments = (key(lane, os.getpid()), registry.source_hash(), redis_url)
+    arguments = (key(lane, os.getpid()), source, redis_url)
     threading.Thread(target=_beat, args=arguments, daemon=True).start()
 
 

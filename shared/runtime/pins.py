@@ -23,7 +23,6 @@ from shared.calls import MATHEMATICAL, Request
 from shared.lease.memory import estimate_memory, read_context
 from shared.mathtext import equations, mathematics, programs
 from shared.models import files
-from shared.models.embedding import StaticEmbedder
 from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
 from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
@@ -44,7 +43,7 @@ from shared.replies import Failure, FailureKind
 from shared.rules import MINERS_VERSION
 from shared.runtime.parameters import check_thresholds
 from shared.samples import Decision
-from shared.settings import MODELS
+from shared.settings import EMBEDDINGS, MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
 from shared.storage import jobs, rules
 from shared.storage.database import try_decode_params
@@ -497,7 +496,9 @@ async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus
 @cache
 def get_shipped_signature() -> str:
     """Return the signature of the shipped embedder."""
-    return StaticEmbedder(MODELS / "static-embeddings").signature
+    from shared.models.embedding import StaticEmbedder  # NumPy, which the guard and the generator never need
+
+    return StaticEmbedder(EMBEDDINGS).signature
 
 
 # Calibrate a judge by people's labels: a monotone map from its ratings 1 to 5 to the labels' scale.

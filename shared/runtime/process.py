@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 from shared import telemetry
 from shared.calls import Lane
 from shared.lease.lease import Guards
+from shared.pipelines import registry
 from shared.processes.children import die_with
 from shared.queue import DRAIN, Ticker, celery_app, queue_key
 from shared.runtime import heartbeats
@@ -223,7 +224,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:
-        heartbeats.start(lane, settings.redis_url)
+        heartbeats.start(lane, settings.redis_url, registry.source_hash())
         start_watchdog(lane, settings.redis_url)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]

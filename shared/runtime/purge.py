@@ -314,17 +314,11 @@ async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
 # Delete chats some hours after they ended. This needs the database's owner.
 #
 # `python -m shared.runtime.purge` does this periodically where no supervisor does, with MATHRAG_OWNER_URL.
-# With `--check` it only checks that this URL reaches the database, for a container's health check.
+# With `--once` it does so once, for the supervisor. With `--check` it only checks that this URL reaches the database,
+# for a container's health check.
 
 ACTOR = "retention"
-LOOKS = 4
-"""Number of purges in the time for which a chat is kept."""
 _log = logging.getLogger(__name__)
-
-
-def seconds_between_purges(hours: float) -> float:
-    """Return the pause between two purges, for chats that are kept for `hours`."""
-    return hours * 3600 / LOOKS
 
 
 async def purge_ended(owner_url: str, hours: float) -> None:
@@ -355,7 +349,21 @@ async def purge_forever() -> None:
                 await purge_ended(settings.owner_url, hours)
         except (OSError, SQLAlchemyError) as error:
             _log.warning("chats not deleted, trying again later: %r", error)
-        await asyncio.sleep(seconds_between_purges(hours or 24.0))
+        await asyncio.sleep(settings.retention.pause_s)
+
+
+async def purge_once() -> None:
+    """Purge once, for the supervisor.
+
+    Raises:
+        SystemExit: the purge failed.
+    """
+    settings = load()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        await purge_ended(settings.owner_url, settings.retention.chat_hours)
+    except (OSError, SQLAlchemyError) as error:
+        sys.exit(repr(error))
 
 
 async def check_owner_connection() -> None:
@@ -369,4 +377,5 @@ async def check_owner_connection() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(check_owner_connection() if sys.argv[1:] == ["--check"] else purge_forever())
+    commands = {"--check": check_owner_connection, "--once": purge_once}
+    asyncio.run(commands.get("".join(sys.argv[1:]), purge_forever)())

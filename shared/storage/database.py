@@ -141,9 +141,11 @@ class Database:
             **(PINNED_PLANS if pinned else REPORTING),
         }
         limits = {"timeout": CONNECT_S, "command_timeout": STATEMENT_S if pinned else REPORT_S}
+        # Last in, first out: a few connections do most of the work, and have its statements planned.
         self.engine: AsyncEngine = create_async_engine(
-            url, pool_size=size, max_overflow=size, connect_args={"server_settings": settings, **limits}
-        )
+            url, pool_size=size, max_overflow=size, pool_use_lifo=True,
+            connect_args={"server_settings": settings, **limits},
+        )  # fmt: skip
         _ping_idle_connections(self.engine)
         _convert_connection_errors(self.engine)
         _drop_read_only_connections(self.engine)

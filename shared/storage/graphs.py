@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Conflict
 from shared import canonical
 from shared.replies import CorpusRecord
-from shared.rules.graph import Graph, format_time
+from shared.rules.facts import format_time
+from shared.rules.graph import Graph
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
 from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page

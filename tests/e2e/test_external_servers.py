@@ -32,9 +32,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 async def _member(server: postgres_module.Postgres) -> str:
     password = server.passwords.app
     async with server._connect_as_superuser() as connection:
-        await connection.exec_driver_sql(
-            f"CREATE ROLE {WORKER} LOGIN PASSWORD '{password}' IN ROLE {postgres_module.APP}"
-        )
+        await connection.execute(f"CREATE ROLE {WORKER} LOGIN PASSWORD '{password}' IN ROLE {postgres_module.APP}")
     return server.url().replace(postgres_module.APP, WORKER)
 
 

@@ -25,7 +25,7 @@ from shared import audit
 from shared.audit import check
 from shared.calls import DocumentRef, Lane, Request, Rules
 from shared.lease.lease import Guards, Phase
-from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
+from shared.models.difficulty import DifficultyClassifier, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.models.retriever_client import RetrieverClient
 from shared.pipelines.binding import Pin
@@ -39,7 +39,7 @@ from shared.runtime.prompting import PromptExecutor
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import LaneWorker, Lapse, Release, Wait
 from shared.samples import GateDecision, Outcome
-from shared.settings import REPOSITORY, Model, Reranker, Retrieval, Settings, Workers
+from shared.settings import EMBEDDINGS, REPOSITORY, Model, Reranker, Retrieval, Settings, Workers
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app

@@ -18,9 +18,10 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression
+from shared.models.difficulty import DifficultyClassifier, Regression
 from shared.models.embedding import Embedder, StaticEmbedder
 from shared.runtime.pins import WEIGHTS
+from shared.settings import EMBEDDINGS
 from tools.difficulty.figures import (
     CUT,
     FOLDS,

@@ -409,7 +409,7 @@ class StaticTuning:
         self._folder = folder
         self._embedder = StaticEmbedder(folder)
         self._documents = self._embedder.embed_documents(texts)
-        self._tower = Tower(self._embedder.query_table, options.rate)
+        self._tower = Tower(self._embedder.query_table[:], options.rate)
         self._options = options
 
     def epochs(self, train: Sequence[TrainingQuery], dev: Sequence[TrainingQuery]) -> Iterator[Epoch]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from shared.rag.prompts import Value, render, template
 from shared.replies import Document
-from shared.rules.graph import sentence
+from shared.rules.facts import sentence
 from tools.world.samples import Sample
 
 ONSETS = "b bl br d dr f fl g gl gr h j k kl kr l m n p pl pr r s sh sk st t th tr v vr w y z zh qu kh gh".split()

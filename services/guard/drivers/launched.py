@@ -28,10 +28,9 @@ from services.guard.drivers.ports import DriverError, ModelServer
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.headers import authorization
 from shared.models import commands, files, metadata
-from shared.models.chat import BY_BACKEND, ChatFailed, label_options
+from shared.models.chat import BY_BACKEND, ChatFailed, PromptCut, label_options
 from shared.models.commands import LaunchRequest, Page, Program
 from shared.models.metadata import MetadataError
-from shared.models.openai_compatible import OpenAICompatible, PromptCut
 from shared.processes.children import die_with
 from shared.replies import FailureKind
 from shared.runtime.pins import ModelIdentity
@@ -527,6 +526,8 @@ class ExternalProgramServer:
         self.request = request
         self._weights = weights
         self._tree = tree
+        from shared.models.openai_compatible import OpenAICompatible  # 6 MiB, which an idle guard does not need
+
         self._chat = OpenAICompatible(
             url, model=request.name, api_key=key, timeout_s=request.model.call_timeout_s, backend=request.backend
         )

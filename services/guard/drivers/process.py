@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -18,11 +19,13 @@ from services.guard.drivers.ports import Driver, DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models.chat import LLAMA, label_options
 from shared.models.commands import deterministic_options
-from shared.models.openai_compatible import OpenAICompatible
 from shared.processes.children import die_with
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
 from shared.shapes import Architecture
+
+if TYPE_CHECKING:
+    from shared.models.openai_compatible import OpenAICompatible
 
 STOP_S = 5.0
 
@@ -81,6 +84,9 @@ class ProcessDriver(Driver):
             start_new_session=True,
             preexec_fn=partial(die_with, os.getpid()),
         )
+        # Imported while the server starts, for 0.12 s: an idle guard needs none of its 6 MiB.
+        from shared.models.openai_compatible import OpenAICompatible
+
         try:
             url = await asyncio.wait_for(_read_announced_url(process), self._device.load_timeout_s)
         except (TimeoutError, ValueError) as error:
@@ -98,7 +104,7 @@ class LlamaServer:
     """A child that serves one model."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, chat: OpenAICompatible, weights: launched.WatchedWeights
+        self, process: asyncio.subprocess.Process, chat: "OpenAICompatible", weights: launched.WatchedWeights
     ) -> None:
         self._process = process
         self._chat = chat

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
@@ -18,9 +18,11 @@ from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.headers import authorization
 from shared.models import ollama
 from shared.models.chat import BY_BACKEND, label_options
-from shared.models.openai_compatible import OpenAICompatible
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
+
+if TYPE_CHECKING:
+    from shared.models.openai_compatible import OpenAICompatible
 
 PROBE_S = 5.0
 MAX_CHECKS = 3
@@ -91,6 +93,8 @@ class RemoteDriver(Driver):
 
     async def start(self, parallel: int | None = None) -> "RemoteServer":  # noqa: ARG002 - its slots are not ours
         stated = self._stated or await self._read_statement()
+        from shared.models.openai_compatible import OpenAICompatible  # 6 MiB, which an idle guard does not need
+
         chat = OpenAICompatible(
             self._url, model=self._name, api_key=self._key, timeout_s=self._model.call_timeout_s,
             backend=_detect_backend(stated),
@@ -133,7 +137,7 @@ class RemoteServer:
     died = False
     exit_status = None
 
-    def __init__(self, chat: OpenAICompatible, driver: RemoteDriver, stated: Statement) -> None:
+    def __init__(self, chat: "OpenAICompatible", driver: RemoteDriver, stated: Statement) -> None:
         self._chat = chat
         self._driver = driver
         self._stated = stated

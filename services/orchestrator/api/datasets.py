@@ -36,7 +36,7 @@ from shared.questions.items import ALWAYS, SIDES, Bank, Choice, Counts, Grader, 
 from shared.questions.training import Form, Known, Neighbours, Told, TrainingQuestion, lines
 from shared.rag.guidance import write_rule
 from shared.replies import Rule
-from shared.rules.graph import parse, phrase
+from shared.rules.facts import parse, phrase
 from shared.runtime.generating import (
     MOST_CANDIDATES,
     MOST_STYLES,

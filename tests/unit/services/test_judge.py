@@ -27,7 +27,7 @@ from services.judge.executors import (
 )
 from services.judge.pools import MiningPool, VerificationPool
 from shared.calls import Amie, DocumentRef, Grade, Request, Rules
-from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
+from shared.models.difficulty import DifficultyClassifier, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.models.files import digest
 from shared.models.retriever_client import RetrieverClient
@@ -40,7 +40,7 @@ from shared.replies import Estimated, Failure, FailureKind, Graded, Hit, Marked,
 from shared.runtime.pins import BUILT_IN, ESTIMATOR, WEIGHTS, grader_identity
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import CallEnd, Wait
-from shared.settings import Retrieval, Settings
+from shared.settings import EMBEDDINGS, Retrieval, Settings
 from shared.storage import provenance
 from tests import plugins
 from tests.plugins import marking, restart

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 import httpx2
 import pytest
-import structlog
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
@@ -215,7 +214,6 @@ def _as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(capture=False)
-    structlog.contextvars.clear_contextvars()
 
 
 def configured(log_format: str = "json", log_level: str = "info") -> io.StringIO:

@@ -1,9 +1,9 @@
-"""The shipped embeddings, read once: they take 60 MiB."""
+"""The shipped embeddings, read once: they take 20 MiB."""
 
 import pytest
 
-from shared.models.difficulty import EMBEDDINGS
 from shared.models.embedding import StaticEmbedder
+from shared.settings import EMBEDDINGS
 
 
 @pytest.fixture(scope="package")

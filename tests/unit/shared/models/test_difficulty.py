@@ -11,9 +11,10 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from mathrag.errors import Unavailable
-from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
+from shared.models.difficulty import DifficultyClassifier, Regression, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS
+from shared.settings import EMBEDDINGS
 from shared.statistics.agreement import compute_auroc
 from tests.unit.datasets import DATA, needs
 from tools.difficulty import figures

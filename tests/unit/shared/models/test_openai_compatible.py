@@ -12,8 +12,8 @@ from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
 from shared.calls import Decoding, ModelAnswer
 from shared.models import openai_compatible
-from shared.models.chat import BY_BACKEND, TGI, ChatFailed, ServerAway, ServerUnreached
-from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
+from shared.models.chat import BY_BACKEND, TGI, ChatFailed, PromptCut, ServerAway, ServerUnreached
+from shared.models.openai_compatible import ForeignHost, OpenAICompatible
 from shared.replies import FailureKind
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server

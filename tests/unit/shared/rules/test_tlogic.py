@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from shared.calls import TLogic
 from shared.replies import Atom, Rule
-from shared.rules import graph
-from shared.rules.graph import Graph, inverse_phrase, phrase, sentence
+from shared.rules import facts
+from shared.rules.facts import inverse_phrase, phrase, sentence
+from shared.rules.graph import Graph
 from shared.rules.tlogic import FACT, Edges, draw_recent, draw_uniformly, mine, walk
 from shared.samples import Phrase
 
@@ -348,18 +349,18 @@ def test_a_sentence_shows_names_with_blanks_and_its_time_first() -> None:
 
 @given(st.dates())
 def test_a_date_is_its_day_and_comes_back(date: object) -> None:
-    unit, number = graph.parse(str(date))
-    assert (unit, graph.format_time(number, unit)) == ("day", str(date))
+    unit, number = facts.parse(str(date))
+    assert (unit, facts.format_time(number, unit)) == ("day", str(date))
 
 
 @given(st.integers(-(10**18) + 1, 10**18 - 1))
 def test_a_whole_number_is_its_own_step(step: int) -> None:
-    assert graph.parse(str(step)) == ("step", step)
-    assert graph.format_time(step, "step") == str(step)
+    assert facts.parse(str(step)) == ("step", step)
+    assert facts.format_time(step, "step") == str(step)
 
 
 def test_days_after_one_another_are_steps_after_one_another() -> None:
-    numbers = [graph.parse(day)[1] for day in ("2016-02-28", "2016-02-29", "2016-03-01")]
+    numbers = [facts.parse(day)[1] for day in ("2016-02-28", "2016-02-29", "2016-03-01")]
     assert [number - numbers[0] for number in numbers] == [0, 1, 2]
 
 
@@ -368,4 +369,4 @@ def test_days_after_one_another_are_steps_after_one_another() -> None:
 )
 def test_anything_else_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        graph.parse(text)
+        facts.parse(text)
