@@ -1,7 +1,7 @@
 """Rows of samples: lists with filters, gold documents, neighbours, endings, and what changed between two jobs."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -190,9 +190,27 @@ async def find_endings(
     known_params, _ = try_decode(params, _EndingParams, "")
     name = known_params.grading.grader if known_params else ""
     extract = get_grader(name if name in grader_names() else "").extract
-    made = {row["id"]: _AnswerHistory() for _, row, _ in undecided}
-    answers = {row["id"]: outcome.answer if outcome else None for row, outcome in samples}
-    given = {row["id"]: find_kept_text(outcome) for row, outcome in samples if outcome}
+    outcomes = {row["id"]: outcome for row, outcome in samples if outcome}
+    answers = {row["id"]: outcomes[row["id"]].answer for _, row, _ in undecided}
+    made = await _load_histories(connection, answers, extract)
+
+    def decide() -> None:
+        for place, row, known in undecided:
+            history, gold = made[row["id"]], relevant.get(row["ordinal"])
+            refuted = _find_refuted_equations(find_kept_text(outcomes[row["id"]]) or history.text or "")
+            documents = None if gold is None else frozenset(gold)
+            complete = replace(known, searched=history.searched, relevant=documents, refuted=refuted)
+            endings[place] = classify_ending(complete)
+
+    await to_thread.run_sync(decide)  # parsing equations takes a while
+    return endings
+
+
+async def _load_histories(
+    connection: AsyncConnection, answers: Mapping[int, str | None], extract: Extract
+) -> dict[int, _AnswerHistory]:
+    """Load the histories of samples, given the answer of each."""
+    made = {sample: _AnswerHistory() for sample in answers}
 
     def add_calls(calls: Sequence[Row[Any]]) -> None:
         for call in calls:
@@ -205,17 +223,7 @@ async def find_endings(
     result = await connection.stream(CALLS, {"samples": list(made)})
     async for calls in result.partitions(CALLS_AT_ONCE):
         await to_thread.run_sync(add_calls, calls)
-
-    def decide() -> None:
-        for place, row, known in undecided:
-            history, gold = made[row["id"]], relevant.get(row["ordinal"])
-            refuted = _find_refuted_equations(given.get(row["id"]) or history.text or "")
-            documents = None if gold is None else frozenset(gold)
-            complete = replace(known, searched=history.searched, relevant=documents, refuted=refuted)
-            endings[place] = classify_ending(complete)
-
-    await to_thread.run_sync(decide)  # parsing equations takes a while
-    return endings
+    return made
 
 
 def find_kept_text(outcome: Outcome | _EndingOutcome) -> str | None:
