@@ -108,9 +108,10 @@ Sent = list[tuple[str, Sequence[Any]]]
 
 @benchmark
 def uploads(rows: int = 100_000) -> Rows:
-    """Compare uploads with COPY: the cost of reading, checking, hashing and storing rows, over storing them only.
+    """Compare uploads with COPY into the same tables: the cost of reading, checking, hashing and storing rows, over
+    storing them only.
 
-    The upload's own path below HTTP is measured: JSON lines from disk, reader, storage. Memory is the growth of a fresh
+    The upload's own path below HTTP is measured: JSON lines from disk, the API's reader, storage. Memory is the growth of a fresh
     process's peak over that of a small upload. The figure is that of the kind of upload that takes longer.
     """
     with TemporaryDirectory() as folder, serve_database(Path(folder)) as running:
