@@ -108,11 +108,11 @@ Sent = list[tuple[str, Sequence[Any]]]
 
 @benchmark
 def uploads(rows: int = 100_000) -> Rows:
-    """Compare uploads with COPY into the same tables: the cost of reading, checking, hashing and storing rows, over
-    storing them only.
+    """Compare uploads with COPY into the same tables: reading, checking, hashing and storing, over storing them only.
 
-    The upload's own path below HTTP is measured: JSON lines from disk, the API's reader, storage. Memory is the growth of a fresh
-    process's peak over that of a small upload. The figure is that of the kind of upload that takes longer.
+    The upload's own path below HTTP is measured: JSON lines from disk, the API's reader, storage. Memory is the growth
+    of a fresh process's peak over that of a small upload. The figure is that of the kind of upload with the larger
+    ratio.
     """
     with TemporaryDirectory() as folder, serve_database(Path(folder)) as running:
         worst = 0.0
