@@ -124,6 +124,13 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
+def describe_build(build: Json, corpus: Json) -> str:
+    """Tell how far the build of an index is."""
+    if build["documents"] is None:
+        return "waits for other builds"
+    return f"{build['documents']:,} of {corpus['documents']:,} documents"
+
+
 def show(request: Request[Json], following: str, as_json: AsJson) -> None:
     """Print the counts and the content hash of a corpus or dataset, and the next commands."""
 
@@ -135,6 +142,7 @@ def show(request: Request[Json], following: str, as_json: AsJson) -> None:
             [
                 *((key, found[key]) for key in ("items", "documents", "indexed", "hash", "created_at") if key in found),
                 *((name, f"for {counts[key]} of {counts['counted']} items") for name, key in given if counts.get(key)),
+                *((f"building {each['kind']}", describe_build(each, found)) for each in found.get("builds") or ()),
             ]
         )
         typer.echo(f"  next: {following}")

@@ -1332,6 +1332,15 @@ class IndexDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Whether searches use this index. Other indexes were built with earlier settings."""
 
 
+class IndexProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The build of an index that runs or waits now."""
+
+    kind: str
+    """Kind of the index: dense or sparse."""
+    documents: int | None = None
+    """Number of documents indexed so far; null if the build waits for other builds."""
+
+
 class Indexes(msgspec.Struct, frozen=True, kw_only=True):
     """The indexes of a corpus."""
 
@@ -3519,6 +3528,8 @@ class CorpusDetails(Corpus, frozen=True, kw_only=True):
     """Indexes, those in use first."""
     texts: TextSizes
     """Lengths of the documents."""
+    builds: tuple[IndexProgress, ...] | None = None
+    """Builds of indexes that run or wait now; null if the retriever does not answer."""
 
 
 class CorpusUpload(Corpus, frozen=True, kw_only=True):

@@ -105,6 +105,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.get("/healthz")(health)
     app.get("/checks/{name}")(check)
     app.post("/indexes")(build)
+    app.get("/indexes/{corpus}/builds")(list_builds)
     app.api_route("/orphans", methods=["GET", "DELETE"])(handle_orphans)
     app.post("/search")(search)
     app.post("/rerank")(rerank)
@@ -156,6 +157,11 @@ async def build(request: Request, body: BuildRequest, state: StateDependency) ->
     except TooLarge as error:  # a document, not the request: the same request works once the setting is another
         raise Unavailable(error.message, hint=error.hint) from error
     return _answer_json({"corpus": body.corpus, "indexes": made})
+
+
+async def list_builds(corpus: int, state: StateDependency) -> Response:
+    """List the builds of the corpus's indexes that run or wait."""
+    return _answer_json(state.queue.list_builds(corpus))
 
 
 async def handle_orphans(request: Request, state: StateDependency) -> Response:

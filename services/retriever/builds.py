@@ -23,6 +23,7 @@ from shared import canonical
 from shared.rag.duplicates import ComparedDocument
 from shared.recent import LruCache
 from shared.replies import Document
+from shared.storage.corpora import IndexProgress
 from shared.storage.database import Database
 
 # Order the builds of indexes, so that a small corpus does not wait for a large one.
@@ -43,6 +44,10 @@ class Turn:
     size: int
     due: float
     """Waiting builds start in this order: of arrival, each put back by the time that its text may take."""
+    corpus: int
+    kind: str
+    documents: int = 0
+    """Number of documents indexed so far."""
     started: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -59,20 +64,30 @@ class BuildQueue:
         """Signatures of the indexes that are being built now."""
         return {turn.signature for turn in self._running}
 
+    def list_builds(self, corpus: int) -> list[IndexProgress]:
+        """List the builds for a corpus that run or wait."""
+        running = [
+            IndexProgress(kind=turn.kind, documents=turn.documents) for turn in self._running if turn.corpus == corpus
+        ]
+        waiting = [IndexProgress(kind=turn.kind, documents=None) for turn in self._waiting if turn.corpus == corpus]
+        return running + waiting
+
     @asynccontextmanager
-    async def take_turn(self, signature: str, size: int) -> AsyncIterator[None]:
+    async def take_turn(self, signature: str, size: int, corpus: int = 0, kind: str = "") -> AsyncIterator[Turn]:
         """Wait until an index may be built or deleted, and hold the place for the length of the block.
 
         Args:
             signature: the index's signature.
             size: length of the corpus's texts in bytes.
+            corpus: corpora.id; 0 if the index is deleted.
+            kind: the index's kind.
         """
-        turn = Turn(signature, size, self._clock() + size / BYTES_PER_S)
+        turn = Turn(signature, size, self._clock() + size / BYTES_PER_S, corpus, kind)
         self._waiting.append(turn)
         try:
             self._start_waiting()
             await turn.started.wait()
-            yield
+            yield turn
         finally:  # a request that is cancelled while it waits ends here as well
             (self._running if turn in self._running else self._waiting).remove(turn)
             self._start_waiting()
@@ -168,11 +183,12 @@ async def _build(
     signature = canonical.digest(made)
     row, reused = await _find_reusable(database, data_dir, backend, made), True
     if row is None:
-        async with queue.take_turn(signature.hex(), await _measure_text(database, corpus)):
+        size = await _measure_text(database, corpus)
+        async with queue.take_turn(signature.hex(), size, corpus, backend.kind) as turn:
             # Another request may have built it while this one waited.
             row = await _find_reusable(database, data_dir, backend, made)
             if row is None:
-                row, reused = await make_index(database, data_dir, backend, made, corpus), False
+                row, reused = await make_index(database, data_dir, backend, made, turn), False
     async with database.transaction() as connection:
         result = await connection.execute(_POINTERS[backend.kind], {"index": row.id, "id": corpus, "hash": hash_})
     if result.rowcount == 0:
@@ -204,10 +220,10 @@ async def _find_reusable(
 
 
 async def make_index(
-    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], corpus: int
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], turn: Turn
 ) -> IndexRow:
     """Build an index in a worker thread, which reads batches through this loop, and register it."""
-    batches = _read_batches(database, corpus)
+    batches = _read_batches(database, turn)
 
     def work() -> tuple[Path, bytes, int]:
         index = backend.build(_iterate_blocking(batches), canonical.digest(made).hex())
@@ -253,8 +269,11 @@ async def _measure_text(database: Database, corpus: int) -> int:
         return int(await connection.scalar(query, {"corpus": corpus}))
 
 
-async def _read_batches(database: Database, corpus: int) -> AsyncIterator[Batch]:
-    """Yield every distinct document once, in short transactions, so that a long build does not hold back vacuum."""
+async def _read_batches(database: Database, turn: Turn) -> AsyncIterator[Batch]:
+    """Yield every distinct document once, in short transactions, so that a long build does not hold back vacuum.
+
+    A batch counts as indexed when the next one is asked for.
+    """
     query = text(
         "SELECT ordinal, hash, problem, body FROM ("
         " SELECT c.ordinal, c.hash, d.problem, d.body, sum(octet_length(d.problem) + octet_length(d.body))"
@@ -265,7 +284,8 @@ async def _read_batches(database: Database, corpus: int) -> AsyncIterator[Batch]
     )
     after, seen = -1, set[bytes]()
     while True:
-        values = {"corpus": corpus, "after": after, "batch": BATCH, "bytes": BATCH_BYTES}
+        turn.documents = after + 1
+        values = {"corpus": turn.corpus, "after": after, "batch": BATCH, "bytes": BATCH_BYTES}
         async with database.transaction() as connection:
             rows = (await connection.execute(query, values)).all()
         if not rows:

@@ -14,9 +14,12 @@ import msgspec
 from mathrag.messages import redact
 from shared.replies import Failure, FailureKind, Retrieved, Scored
 from shared.settings import Settings
+from shared.storage.corpora import IndexProgress
 
 BUILD_S = 86_400.0
 """Timeout of building the indexes of a corpus, which ends when the request does."""
+BUILDS_S = 2.0
+"""Timeout of listing builds, which pages and lists do not depend on."""
 EMBED_S = 300.0
 """Timeout of embedding the texts of one request."""
 MAX_QUOTED = 300
@@ -81,6 +84,7 @@ _FOUND = msgspec.json.Decoder(list[Retrieved])
 _SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
 _EMBEDDED = msgspec.json.Decoder(EmbeddedTexts)
 _INDEXES = msgspec.json.Decoder(Indexes)
+_BUILDS = msgspec.json.Decoder(list[IndexProgress])
 _ORPHANS = msgspec.json.Decoder(Orphans)
 
 
@@ -140,6 +144,10 @@ class RetrieverClient:
     async def build_indexes(self, corpus: int) -> Indexes:
         """Build those of the two indexes of a corpus that are missing or damaged, and return both."""
         return await self._ask("POST", "/indexes", _INDEXES, BUILD_S, {"corpus": corpus})
+
+    async def list_builds(self, corpus: int) -> list[IndexProgress]:
+        """List the builds of a corpus's indexes that run or wait."""
+        return await self._ask("GET", f"/indexes/{corpus}/builds", _BUILDS, BUILDS_S)
 
     async def list_orphans(self) -> Orphans:
         """List unused indexes on Elasticsearch."""

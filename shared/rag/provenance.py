@@ -161,10 +161,25 @@ def make_outcome(generated: Generated, context: tuple[str, ...] = (), trace: Tra
     )  # fmt: skip
 
 
-def sort_as_found(candidates: Sequence[Candidate]) -> list[Candidate]:
+class FoundCandidate(msgspec.Struct, frozen=True, gc=False):
+    """The part of a stored candidate that tells where it was found, and whether scoring it failed."""
+
+    document: str
+    rank: int
+    dense_rank: int | None = None
+    sparse_rank: int | None = None
+    fused: float | None = None
+    failure: str | None = None
+    paths: dict[str, int] | None = None
+
+
+AnyCandidate = Candidate | FoundCandidate
+
+
+def sort_as_found(candidates: Sequence[AnyCandidate]) -> list[AnyCandidate]:
     """Sort by fused score, else by the best rank in any list, or the final one; ties by the smaller hash."""
 
-    def place(candidate: Candidate) -> tuple[bool, float, str]:
+    def place(candidate: AnyCandidate) -> tuple[bool, float, str]:
         if candidate.fused is not None:
             return False, -candidate.fused, candidate.document
         ranks = (candidate.dense_rank, candidate.sparse_rank, *(candidate.paths or {}).values())
@@ -246,7 +261,7 @@ class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sample asked for documents at all."""
     relevant: frozenset[str] | None = None
     """Hashes of the relevant documents; None: the dataset does not say, so that nothing can have been missed."""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: Sequence[AnyCandidate] = ()
     context: tuple[str, ...] = ()
     unscored: bool = False
     """Scoring was asked for, and no candidate has a score."""
@@ -331,8 +346,9 @@ def _explain_undecided(facts: SampleFacts) -> str | None:
 
 
 def _check_retrieval(facts: SampleFacts) -> EndedSample | None:
-    found = {*facts.context, *(each.document for each in facts.candidates)}
-    if not facts.searched or not facts.relevant or facts.relevant & found:
+    if not facts.searched or not facts.relevant:
+        return None
+    if not facts.relevant.isdisjoint({*facts.context, *(each.document for each in facts.candidates)}):
         return None
     return EndedSample(Ending.RETRIEVAL_MISS, f"none of the relevant documents ({len(facts.relevant)}) was found")
 
@@ -343,10 +359,13 @@ def _check_judge(facts: SampleFacts) -> EndedSample | None:
         return EndedSample(
             Ending.JUDGE_FAILURE, "no candidate has a score: the prompt is as if nothing had been scored"
         )
+    failed = [each for each in facts.candidates if each.failure is not None]
+    if not failed:
+        return None
     before = sort_as_found(facts.candidates)[: len(facts.context)]
     affected = {*facts.context, *(each.document for each in before)}
-    for each in facts.candidates:
-        if each.failure is not None and each.document in affected:
+    for each in failed:
+        if each.document in affected:
             where = "is in the prompt" if each.document in facts.context else "would have been in the prompt"
             return EndedSample(Ending.JUDGE_FAILURE, f"document {each.document[:12]} {where}, unscored: {each.failure}")
     return None

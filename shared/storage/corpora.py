@@ -221,6 +221,15 @@ class TextSizes(msgspec.Struct, frozen=True, kw_only=True):
     """Number of measured documents with a problem; the others are plain passages."""
 
 
+class IndexProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The build of an index that runs or waits now."""
+
+    kind: str
+    """Kind of the index: dense or sparse."""
+    documents: int | None
+    """Number of documents indexed so far; null if the build waits for other builds."""
+
+
 class CorpusDetails(Corpus, frozen=True, kw_only=True):
     """A corpus with its indexes and text lengths."""
 
@@ -228,6 +237,8 @@ class CorpusDetails(Corpus, frozen=True, kw_only=True):
     """Indexes, those in use first."""
     texts: TextSizes
     """Lengths of the documents."""
+    builds: list[IndexProgress] | None = None
+    """Builds of indexes that run or wait now; null if the retriever does not answer."""
 
 
 class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,15 +1,15 @@
 """Rows of samples: lists with filters, gold documents, neighbours, endings, and what changed between two jobs."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
 from pydantic import StringConstraints
-from sqlalchemy import RowMapping, TextClause, text
+from sqlalchemy import Row, RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Invalid, NotFound
@@ -19,9 +19,9 @@ from shared.pipelines.measured import MEASURED
 from shared.pipelines.program_aided import PROGRAM
 from shared.rag import provenance
 from shared.rag.grading import Extract, get_grader, grader_names
-from shared.rag.provenance import EndedSample, Ending, SampleFacts, classify_ending
-from shared.replies import Marked
-from shared.samples import GateDecision, Outcome, SampleRow, Strategy
+from shared.rag.provenance import EndedSample, Ending, FoundCandidate, SampleFacts, classify_ending
+from shared.replies import Graded, Marked
+from shared.samples import Decision, Extraction, GateDecision, Outcome, SampleRow, Strategy
 from shared.storage import database as storage
 from shared.storage import jobs
 from shared.storage.database import Database, SampleState, fill_names, sql, try_decode, try_decode_params
@@ -108,22 +108,48 @@ class _EndingParams(msgspec.Struct, frozen=True):
     grading: _Grading = _Grading()
 
 
+class _EndingTrace(msgspec.Struct, frozen=True):
+    """The part of a trace that is needed here."""
+
+    candidates: tuple[FoundCandidate, ...] = ()
+    unscored: bool = False
+    decisions: tuple[Decision, ...] = ()
+
+
+class _EndingOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an outcome that is needed here. It is read in half of the time, because it makes fewer objects."""
+
+    answer: str | None
+    extraction: Extraction
+    truncated: bool = False
+    truncated_by: str | msgspec.UnsetType = msgspec.UNSET
+    context: tuple[str, ...] = ()
+    refusal: str | None = None
+    trace: _EndingTrace = _EndingTrace()
+    verdict: Graded | Marked | None = None
+    grading_failure: str | None = None
+
+
 class _AnswerHistory(msgspec.Struct):
     """Facts about a sample that only its calls tell, not its outcome."""
 
     searched: bool = False
     text: str | None = None
-    holds: bool = False
-    """Whether this text contains the answer."""
+    holds: bool | None = None
+    """Whether this text contains the answer; None: unknown, because there is no other text."""
 
     def add(self, written: str, answer: str | None, extract: Extract) -> None:
         """Add a generated text, newest first: the last text with the answer counts, otherwise the last text."""
-        holds = extract(written)[0] == answer
-        if self.text is None or (holds and not self.holds):
-            self.text, self.holds = written, holds
+        if self.text is None:
+            self.text = written
+            return
+        if self.holds is None:
+            self.holds = extract(self.text)[0] == answer
+        if not self.holds and extract(written)[0] == answer:
+            self.text, self.holds = written, True
 
 
-def _collect_facts(row: RowMapping, outcome: Outcome | None) -> SampleFacts | None:
+def _collect_facts(row: RowMapping, outcome: Outcome | _EndingOutcome | None) -> SampleFacts | None:
     """Collect the facts in a sample's row; None if it neither completed nor failed."""
     if outcome is None:
         return None if row["failure"] is None else SampleFacts(failure=row["failure"])
@@ -145,7 +171,7 @@ def _collect_facts(row: RowMapping, outcome: Outcome | None) -> SampleFacts | No
 
 
 async def find_endings(
-    connection: AsyncConnection, job: int, samples: Sequence[tuple[RowMapping, Outcome | None]]
+    connection: AsyncConnection, job: int, samples: Sequence[tuple[RowMapping, Outcome | _EndingOutcome | None]]
 ) -> list[EndedSample | None]:
     """Determine the endings of samples of one job, in order; None for those that neither completed nor failed."""
     facts = [_collect_facts(row, outcome) for row, outcome in samples]
@@ -164,20 +190,14 @@ async def find_endings(
     known_params, _ = try_decode(params, _EndingParams, "")
     name = known_params.grading.grader if known_params else ""
     extract = get_grader(name if name in grader_names() else "").extract
-    made = {row["id"]: _AnswerHistory() for _, row, _ in undecided}
-    answers = {row["id"]: outcome.answer if outcome else None for row, outcome in samples}
-    given = {row["id"]: find_kept_text(outcome) for row, outcome in samples if outcome}
-    async for call in await connection.stream(CALLS, {"samples": list(made)}):
-        if call.role == "retrieve":
-            made[call.sample_id].searched = True
-        elif call.reply is not None:
-            written, _ = try_decode(call.reply, _ReplyText, "")
-            made[call.sample_id].add(written.text if written else "", answers[call.sample_id], extract)
+    outcomes = {row["id"]: outcome for row, outcome in samples if outcome}
+    answers = {row["id"]: outcomes[row["id"]].answer for _, row, _ in undecided}
+    made = await _load_histories(connection, answers, extract)
 
     def decide() -> None:
         for place, row, known in undecided:
             history, gold = made[row["id"]], relevant.get(row["ordinal"])
-            refuted = _find_refuted_equations(given.get(row["id"]) or history.text or "")
+            refuted = _find_refuted_equations(find_kept_text(outcomes[row["id"]]) or history.text or "")
             documents = None if gold is None else frozenset(gold)
             complete = replace(known, searched=history.searched, relevant=documents, refuted=refuted)
             endings[place] = classify_ending(complete)
@@ -186,7 +206,27 @@ async def find_endings(
     return endings
 
 
-def find_kept_text(outcome: Outcome) -> str | None:
+async def _load_histories(
+    connection: AsyncConnection, answers: Mapping[int, str | None], extract: Extract
+) -> dict[int, _AnswerHistory]:
+    """Load the histories of samples, given the answer of each."""
+    made = {sample: _AnswerHistory() for sample in answers}
+
+    def add_calls(calls: Sequence[Row[Any]]) -> None:
+        for call in calls:
+            if call.role == "retrieve":
+                made[call.sample_id].searched = True
+            elif call.reply is not None:
+                written, _ = try_decode(call.reply, _ReplyText, "")
+                made[call.sample_id].add(written.text if written else "", answers[call.sample_id], extract)
+
+    result = await connection.stream(CALLS, {"samples": list(made)})
+    async for calls in result.partitions(CALLS_AT_ONCE):
+        await to_thread.run_sync(add_calls, calls)
+    return made
+
+
+def find_kept_text(outcome: Outcome | _EndingOutcome) -> str | None:
     """Return the text that a decision keeps: another system's, the measured job's, or a program with its output."""
     stages = (IMPORTED, MEASURED, PROGRAM)
     texts = (each.detail.get("text") for each in outcome.trace.decisions if each.stage in stages)
@@ -338,6 +378,7 @@ MOST_READ = 2_000
 """Largest number of outcomes that a page reads for filters that SQL cannot decide."""
 BATCH = 250
 STREAMED_AT_ONCE = 500
+ENDINGS_AT_ONCE = CALLS_AT_ONCE = 1000
 SampleWithOutcome = tuple[SampleRow, Outcome | None]
 Place = tuple[int, int]
 """(index, repeat)"""
@@ -444,7 +485,7 @@ async def stream_with_outcomes_in(connection: AsyncConnection, job: int) -> Asyn
 # The columns decide most endings: of a correct or failed sample, the outcome is neither sent nor decoded.
 SELECT_ENDINGS = sql("""
     WITH found AS MATERIALIZED (
-        SELECT s.id, s.ordinal, s.repeat, s.failure, i.question, i.gold, o.correct, o.strict, CASE
+        SELECT s.id, s.ordinal, s.repeat, s.failure, i.hash, i.gold, o.correct, o.strict, CASE
             WHEN o.correct AND o.extraction <> 'refused' THEN 'correct'
             WHEN o.sample_id IS NULL AND s.failure = 'refused' THEN 'refused'
             WHEN o.sample_id IS NULL AND s.failure IS NOT NULL THEN 'failed' END AS ending
@@ -459,10 +500,9 @@ SELECT_ENDINGS = sql("""
 
 
 class SampleEnding(NamedTuple):
-    """The ending of a sample, and what it answers."""
+    """The ending of a sample, and the hash of the item that it answers."""
 
-    question: str
-    gold: str | None
+    item: bytes
     repeat: int
     ending: str
 
@@ -472,20 +512,25 @@ async def stream_endings(database: Database, job: int) -> AsyncIterator[list[Sam
     batch."""
     after = START
     while True:
-        values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": STREAMED_AT_ONCE}
+        values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": ENDINGS_AT_ONCE}
         async with database.transaction() as connection:
             rows = (await connection.execute(SELECT_ENDINGS, values)).mappings().all()
-            undecided = [(row, try_decode(row["outcome"], Outcome, "")[0]) for row in rows if row["ending"] is None]
+            undecided = await to_thread.run_sync(_decode_undecided, rows)
             found = await find_endings(connection, job, undecided)
         if not rows:
             return
         endings = {row["id"]: each.ending.value for (row, _), each in zip(undecided, found, strict=True) if each}
         yield [
-            SampleEnding(row["question"], row["gold"], row["repeat"], ending)
+            SampleEnding(row["hash"], row["repeat"], ending)
             for row in rows
             if (ending := row["ending"] or endings.get(row["id"])) is not None
         ]
         after = rows[-1]["ordinal"], rows[-1]["repeat"]
+
+
+def _decode_undecided(rows: Sequence[RowMapping]) -> list[tuple[RowMapping, _EndingOutcome | None]]:
+    """Decode the outcomes of rows whose columns do not decide the ending."""
+    return [(row, try_decode(row["outcome"], _EndingOutcome, "")[0]) for row in rows if row["ending"] is None]
 
 
 async def load_with_outcomes(

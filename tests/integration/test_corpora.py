@@ -249,6 +249,20 @@ async def test_an_unknown_corpus_is_not_found(empty_api: Api) -> None:
     assert (reply.status_code, reply.json()["hint"]) == (404, "mathrag corpus list")
 
 
+@pytest.mark.parametrize("builds", [[{"kind": "dense", "documents": 2}, {"kind": "sparse", "documents": None}], []])
+async def test_a_corpus_shows_how_far_its_builds_are(empty_api: Api, builds: list[dict[str, Any]]) -> None:
+    await empty_api.upload("corpora", "mine", LINES)
+    empty_api.other = lambda _: httpx2.Response(200, json=builds)
+    assert (await empty_api.get("/v1/corpora/mine"))["builds"] == builds
+
+
+async def test_a_corpus_is_shown_while_the_retriever_does_not_answer(empty_api: Api) -> None:
+    await empty_api.upload("corpora", "mine", LINES)
+    empty_api.other = lambda _: httpx2.Response(503)
+    shown = await empty_api.get("/v1/corpora/mine")
+    assert (shown["documents"], shown["builds"]) == (3, None)
+
+
 @pytest.fixture
 async def stocked_api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database)

@@ -26,6 +26,7 @@ from shared import canonical
 from shared.models import servers
 from shared.replies import Document
 from shared.settings import REPOSITORY, Dense, Elasticsearch, Embeddings, Retrieval, Settings, Sparse
+from shared.storage.corpora import IndexProgress
 from shared.storage.database import Database
 from tests.doubles import bert_file
 from tests.doubles.asgi_server import serve_app
@@ -425,11 +426,13 @@ async def test_a_cancelled_build_ends_at_the_next_batch_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(builds, "BATCH", 1)
     queue, seen, scope = BuildQueue(), list[Batch](), anyio.CancelScope()
+    progress = list[list[IndexProgress]]()
 
     class Cancelled(Bm25):
         def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:
             for batch in batches:
                 seen.append(batch)
+                progress.append(queue.list_builds(corpus))
                 if len(seen) == 2:
                     from_thread.run_sync(scope.cancel)
             return super().build(seen, signature)
@@ -437,6 +440,8 @@ async def test_a_cancelled_build_ends_at_the_next_batch_and_leaves_nothing(
     with scope:
         await builds.build_corpus(database, settings.data_dir, [Cancelled()], queue, corpus)
     assert (scope.cancelled_caught, len(seen), queue.signatures) == (True, 2, set())
+    assert progress == [[IndexProgress(kind="sparse", documents=indexed)] for indexed in (0, 1)]
+    assert queue.list_builds(corpus) == []
     assert list(settings.data_dir.iterdir()) == []
     assert await rows(database, "SELECT id FROM indexes") == []
 

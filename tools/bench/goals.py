@@ -77,7 +77,7 @@ PARTS = {
         GoalPart("peer", "the same prompts through inspect_ai", "a job", peer.peer, 10, more=True),
         GoalPart("search", "hybrid retrieval", "the bare libraries", retrieval.search, 1.15),
         GoalPart("index", "indexing 7,500 documents", "the bare libraries", retrieval.index, 1.5),
-        GoalPart("uploads", "uploading 100,000 rows", "COPY without foreign keys", storing.uploads, 4),
+        GoalPart("uploads", "uploading 100,000 rows", "COPY into the same tables", storing.uploads, 4),
         GoalPart("submit", "submitting 100,000 samples", "COPY of the same rows", storing.submit, 4),
         GoalPart(
             "compare", "comparison of two jobs of 100,000 items", "more than its SQL alone", storing.compare, 2, "s"

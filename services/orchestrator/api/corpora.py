@@ -1,7 +1,7 @@
 """Serves `/v1/corpora`, and the indexes that no corpus uses."""
 
 from collections.abc import Awaitable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Annotated
 
 import httpx2
@@ -94,8 +94,12 @@ async def list_corpora(deps: RequestDeps, limit: Limit = database.DEFAULT, curso
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.CorpusDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
-    """Returns a corpus with its indexes, their recipes, and the lengths of its texts."""
-    return json(await corpora.load_details(deps.database, name))
+    """Returns a corpus with its indexes, their recipes, the progress of builds, and the lengths of its texts."""
+    found = await corpora.load_details(deps.database, name)
+    with suppress(NoReply):  # the field stays null; GET /readyz reports the retriever
+        builds = await RetrieverClient(deps.http, deps.settings).list_builds(found.id)
+        found = msgspec.structs.replace(found, builds=builds)
+    return json(found)
 
 
 @route(

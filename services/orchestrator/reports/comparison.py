@@ -1,5 +1,6 @@
 """Compare jobs: measures, differences with their significance, and prompts side by side."""
 
+import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -317,6 +318,8 @@ CORRECTED = (
     " are not"
 )
 BY_VERDICT = Measure(ACCURACY)
+AT_ONCE = 2
+"""Jobs whose endings are read at once: one is decoded while the database looks up the other."""
 
 
 class System(NamedTuple):
@@ -374,13 +377,17 @@ async def compare(
     wanted = _list_pairs(systems, baseline, against)
     matches = [both for pair in wanted for both in _match_jobs(*pair)]
     rows = sorted({job for system in systems for job in system.jobs.values()})
-    ended = {}
-    for row in rows if endings else ():
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def load_endings(row: int) -> _Ended:
         counted, by_content = Counter[str](), ByContent()
-        async for batch in stream_endings(database, row):
-            counted.update(each.ending for each in batch)
-            by_content |= index_by_content(batch)
-        ended[row] = _Ended(sort_counts(counted), by_content)
+        async with at_once:
+            async for batch in stream_endings(database, row):
+                counted.update(each.ending for each in batch)
+                by_content |= index_by_content(batch)
+        return _Ended(sort_counts(counted), by_content)
+
+    ended = dict(zip(rows, await asyncio.gather(*map(load_endings, rows)), strict=True)) if endings else {}
     async with database.snapshot() as connection:
         found = await load_facts(connection, rows)
         check_scores(measure, found.values())

@@ -298,8 +298,8 @@ def _compute_by_group(groups: dict[str, Grades]) -> dict[str, Accuracy]:
 
 
 Counts = dict[str, int]
-ByContent = dict[tuple[int, int], str]
-"""Ending by content (a hash of question and gold answer, valid in this process) and repeat."""
+ByContent = dict[int, str]
+"""Ending by a hash of the item's content and the repeat, valid in this process."""
 _ORDER = [each.value for each in Ending]
 
 
@@ -320,7 +320,7 @@ class Endings:
 
 def index_by_content(samples: Iterable[SampleEnding]) -> ByContent:
     """Return the endings of these samples by content, independent of their position in the dataset."""
-    return {(hash((each.question, each.gold)), each.repeat): each.ending for each in samples}
+    return {hash((each.item, each.repeat)): each.ending for each in samples}
 
 
 def count_moves(jobs: Iterable[tuple[ByContent, ByContent]]) -> dict[str, Counts]:
@@ -328,7 +328,7 @@ def count_moves(jobs: Iterable[tuple[ByContent, ByContent]]) -> dict[str, Counts
 
     The diagonal is included: the sum of a row is the number of those samples that ended that way on the left.
     """
-    pairs = Counter((left[each], right[each]) for left, right in jobs for each in left.keys() & right.keys())
+    pairs = Counter((was, right[each]) for left, right in jobs for each, was in left.items() if each in right)
     rows = {was: Counter({now: n for (before, now), n in pairs.items() if before == was}) for was, _ in pairs}
     return {was: sort_counts(rows[was]) for was in _ORDER if was in rows}
 
