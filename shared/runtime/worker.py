@@ -80,8 +80,6 @@ class ChunkProgress:
         """Set when a reply is committed or a call is released."""
         self.ready = 0
         """Samples that became ready since the worker's last advance."""
-        self.leased = 0
-        """Chunks in flight that run under a lease."""
         self.sources_changed = False
         """Whether the worker's cached view of lease and queue is outdated."""
 
@@ -104,20 +102,19 @@ class Chunks:
     async def run(self, claim: Claim, epoch: int | None) -> None:
         """Execute a chunk. In every case, each of its calls is answered, released, or charged with a failure."""
         logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
-        began = time.monotonic()
         open_calls = {call.id for call in claim.calls}
+        receipts: list[Receipt] = []
         renewing = asyncio.create_task(self._renew(claim, open_calls))
-        self.progress.leased += epoch is not None
         try:
             await isolate(
                 claim.calls,
-                partial(self._stream, claim, epoch, open_calls),
+                partial(self._stream, claim, epoch, open_calls, receipts),
                 partial(self._fail, claim, open_calls),
                 # Neither the lease, nor a process that is gone, nor an outage of the database is a defect of calls.
                 is_defect=lambda error: not (isinstance(error, NotGranted | StreamBroken) or is_passing(error)),
                 is_open=lambda call: call.id in open_calls,
             )
-            self._note_pace(claim, time.monotonic() - began)
+            self._note_pace(claim, receipts)
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
             self.progress.sources_changed = True
@@ -136,23 +133,36 @@ class Chunks:
             await self._claims.release(claim.token, sorted(open_calls))
             raise
         finally:
-            self.progress.leased -= epoch is not None
             renewing.cancel()
 
-    def _note_pace(self, claim: Claim, seconds: float) -> None:
-        """Size the next chunks by this one, unless it was a small rest, which says little about the pace."""
+    def _note_pace(self, claim: Claim, receipts: Sequence[Receipt]) -> None:
+        """Size the next chunks by this one, unless it was a small rest, which says little about the pace.
+
+        Only the time in which calls ran counts: replies may wait for a confirmation or a commit, and chunks that became
+        smaller for it would let the server run dry.
+        """
+        if not receipts:
+            return
         model, size = claim.calls[0].model_id, len(claim.calls)
+        first, last = min(each.started_at for each in receipts), max(each.ended_at for each in receipts)
+        seconds = (last - first).total_seconds()
         if size >= self.sizes.get(model, FIRST_CHUNK) or seconds > CHUNK_S:
             self.sizes[model] = min(2 * size, int(size * CHUNK_S / max(seconds, 0.001)))
 
     async def _stream(
-        self, claim: Claim, epoch: int | None, open_calls: set[int], calls: Sequence[ClaimedCall]
+        self,
+        claim: Claim,
+        epoch: int | None,
+        open_calls: set[int],
+        receipts: list[Receipt],
+        calls: Sequence[ClaimedCall],
     ) -> None:
-        """Run calls of a chunk and remove them from `open_calls` as they end."""
+        """Run calls of a chunk; remove them from `open_calls` and add their `receipts` as they end."""
         executor = self._executors[calls[0].role]
         async with aclosing(batch_by_time(executor.run(calls, epoch), self._limits.window_ms / 1000)) as batches:
             async for batch in batches:
                 answers = [each for each in batch if isinstance(each, AnsweredCall)]
+                receipts += [each.receipt for each in answers]
                 await self._commit(claim, answers)
                 released = [each.call_id for each in batch if isinstance(each, Release)]
                 lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
@@ -258,7 +268,7 @@ ADVANCE_S = 0.2
 """How often ready samples are advanced while calls can be claimed: a batch costs little more than one sample. If
 nothing can be claimed, they are advanced at once."""
 ADVANCE_SOON_S = 0.05
-"""The same while the device has no calls of this worker, which the ready samples may have."""
+"""The same while a stream has no calls for a model server, which the ready samples may have."""
 UNSENT_S = 5.0
 """How long an overdue drain continues before it tries again to send the next tick."""
 BATCH = 200
@@ -275,14 +285,13 @@ TRUSTED_S = 0.05
 """How long a view of lease and queue is reused while it leads to claims."""
 MINING_S = 1.0
 """Pause between two checks for relations to mine."""
-# Models without a lease come first, because their replies create work for the leased ones.
 SOURCES = text("""
     SELECT m.id, m.needs_lease, m.device, CAST(m.options ->> 'parallel' AS integer) AS slots,
         o.model_id IS NOT NULL AS away
     FROM models m LEFT JOIN outages o ON o.model_id = m.id
     WHERE m.served AND (m.backend = 'miner') = :mines
         AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL OFFSET 0)
-    ORDER BY m.needs_lease, m.id""")
+    ORDER BY m.id""")
 
 
 class ReadyModel(NamedTuple):
@@ -294,6 +303,8 @@ class ReadyModel(NamedTuple):
     """Whether its last probe found an outage."""
     slots: int
     """Calls that its server answers at the same time; 0 if that is not known."""
+    guarded: bool
+    """Whether a guard sends its calls to a model server; other calls are searches, grades and the like."""
 
 
 class LaneWorker:
@@ -324,6 +335,8 @@ class LaneWorker:
         self._chunks = Chunks(database, executors, self._claims, name=name, limits=limits)
         self.advancer = Advancer(database)
         self._progress = self._chunks.progress
+        self._guarded: set[asyncio.Task[None]] = set()
+        """Chunks in flight at model servers."""
         self._ready_models: tuple[ReadyModel, ...] = ()
         """The state of lease and queue at the last poll."""
         self._looked_at = 0.0
@@ -353,7 +366,7 @@ class LaneWorker:
         """Work for `seconds` or until nothing may run; return whether the time was up."""
         deadline = time.monotonic() + seconds
         running: set[asyncio.Task[None]] = set()
-        helped = advanced = False
+        helped, advanced = False, 0
         try:
             while not self._stopping():
                 late = time.monotonic() >= deadline
@@ -362,10 +375,10 @@ class LaneWorker:
                     if started and not helped:  # other workers of this lane, if there are any
                         helped = True
                         await self.ticker.tick(self._lane)
-                    at_rest = not (running or advanced)
-                    advanced = await self._advance(FIRST_BATCH if at_rest else None) if self._is_due(running) else False
+                    at_rest = not running and advanced < FIRST_BATCH
+                    advanced = await self._advance(FIRST_BATCH if at_rest else None) if self._is_due(running) else 0
                 except SQLAlchemyError as error:
-                    started, advanced = await self._outlast(error), False
+                    started, advanced = await self._outlast(error), 0
                 if not running and (late or not (started or advanced)):
                     break
                 if not advanced:
@@ -403,34 +416,42 @@ class LaneWorker:
 
     def _is_due(self, running: set[asyncio.Task[None]]) -> bool:
         """Tell whether to advance now: it is idle, or samples are ready and a stream is free or the pause is over."""
-        pause_s = ADVANCE_S if self._progress.leased else ADVANCE_SOON_S
+        pause_s = ADVANCE_S if len(self._guarded) >= self._limits.streams else ADVANCE_SOON_S
         waited = time.monotonic() - self._advanced_at >= pause_s
         return not running or (self._progress.ready > 0 and (waited or len(running) < self._limits.streams))
 
-    async def _advance(self, first: int | None) -> bool:
+    async def _advance(self, first: int | None) -> int:
         """Advance ready samples for a while, or only the `first` ones, and tick every lane that gained work; return
-        whether any advanced."""
-        any_advanced = False
+        how many advanced."""
+        count = 0
         self._progress.ready, self._advanced_at = 0, time.monotonic()
         until = self._advanced_at + ADVANCE_FOR_S
         while (advanced := await self.advancer.advance(first or BATCH)).samples:
-            any_advanced = True
+            count += advanced.samples
             # Idle workers of any lane help to advance many samples.
-            for lane in Lane if advanced.samples >= MANY else advanced.lanes:
+            for lane in Lane if advanced.samples >= (first or MANY) else advanced.lanes:
                 await self.ticker.tick(lane)
             if advanced.jobs:
                 await lifecycle.finish_due_jobs(self._database, lifecycle.SMALL)
             if first or time.monotonic() >= until:
                 self._progress.ready = advanced.samples  # as many may still be ready
                 break
-        return any_advanced
+        return count
 
     async def _claim(self, sources: Iterable[ReadyModel]) -> asyncio.Task[None] | None:
-        """Claim one chunk of calls and start it."""
-        for source in sources:
+        """Claim one chunk of calls and start it.
+
+        While no model server works for this worker, calls for one come first. While one does, the others come first,
+        because their replies create work for it.
+        """
+        for source in sorted(sources, key=lambda source: source.guarded == bool(self._guarded)):
             claim = await self._claims.claim(self._lane, source.model_id, self._size_chunk(source), away=source.away)
             if claim:
-                return asyncio.create_task(self._chunks.run(claim, source.epoch))
+                task = asyncio.create_task(self._chunks.run(claim, source.epoch))
+                if source.guarded:
+                    self._guarded.add(task)
+                    task.add_done_callback(self._guarded.discard)
+                return task
         return None
 
     def _size_chunk(self, source: ReadyModel) -> int:
@@ -440,7 +461,7 @@ class LaneWorker:
         return min(max(LEAST_CHUNK, filling, paced), self._limits.chunk)
 
     async def _look(self) -> tuple[ReadyModel, ...]:
-        """Find the models with pending calls that may be sent now, those without a lease first."""
+        """Find the models with pending calls that may be sent now."""
         leases = await self.guards.read_leases()
         async with self._database.statement() as connection:
             found = (await connection.execute(SOURCES, {"lane": self._lane.value, "mines": self._mines})).all()
@@ -468,9 +489,9 @@ def _list_callable_models(
     for model in models:
         lease = leases.get(model.device or "")
         if model.needs_lease and lease is not None and lease.grants(model.id):
-            yield ReadyModel(model.id, lease.epoch, model.away, model.slots or 0)
+            yield ReadyModel(model.id, lease.epoch, model.away, model.slots or 0, guarded=True)
         elif not model.needs_lease and (model.device is None or model.device in leases):
-            yield ReadyModel(model.id, None, model.away, model.slots or 0)
+            yield ReadyModel(model.id, None, model.away, model.slots or 0, guarded=model.device is not None)
 
 
 # Trace chunks: each chunk has its own trace, linked to the samples that wait for its calls.

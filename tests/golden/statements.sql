@@ -101,7 +101,7 @@
     FROM models m LEFT JOIN outages o ON o.model_id = m.id
     WHERE m.served AND (m.backend = 'miner') = $1
         AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = $2 AND q.model_id = m.id AND q.token IS NULL OFFSET 0)
-    ORDER BY m.needs_lease, m.id
+    ORDER BY m.id
 
 
     SELECT name FROM unnest(CAST($1 AS text[])) n(name)

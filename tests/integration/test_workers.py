@@ -9,12 +9,14 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 import kombu.exceptions
 import pytest
 from celery import Celery
 from kombu import pools
+from msgspec.structs import replace
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -32,7 +34,7 @@ from shared.runtime import heartbeats
 from shared.runtime import worker as worker_runtime
 from shared.runtime.process import ForkedWorker, Tools
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Claims, lapse_expired
-from shared.runtime.worker import Executor, LaneWorker, Lapse, Release
+from shared.runtime.worker import FIRST_BATCH, Executor, LaneWorker, Lapse, Release
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
@@ -42,6 +44,7 @@ from tests.integration.scene import (
     Leases,
     ScriptedExecutor,
     SilentTicker,
+    add_dataset,
     advance,
     answered,
     drain,
@@ -322,6 +325,51 @@ async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) ->
     assert await sample_states(database) == [2] * 8
 
 
+class Watching(ScriptedExecutor):
+    """Remembers the role of each chunk, and how many samples were still ready when the first one began."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self._database = database
+        self.roles: list[str] = []
+        self.ready: list[object] = []
+
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+        self.roles.append(calls[0].role)
+        self.ready.append(await scalar(self._database, "SELECT count(*) FROM samples WHERE state = 0"))
+        async for each in super().run(calls, epoch):
+            yield each
+
+
+async def test_a_model_that_stands_idle_gets_calls_before_searches_and_one_that_works_leaves_them_a_stream(
+    database: Database,
+) -> None:
+    await furnish(database, items=3)
+    await submit_job(database)
+    searching = worker(database, Lane.JUDGE, ScriptedExecutor())
+    searching.guards = Leases(None)  # type: ignore[assignment]
+    await searching.drain()
+    await add_dataset(database, 4, "others", changed=frozenset(range(4)))
+    await submit_job(database, "hybrid", dataset="others")
+    await advance(database)
+    watching = Watching(database)
+    await worker(database, Lane.JUDGE, watching, chunk=2, streams=2).drain()
+    assert watching.roles[:2] == ["judge", "retrieve"]
+
+
+async def test_the_first_calls_of_a_job_begin_before_the_rest_of_its_samples_is_advanced(database: Database) -> None:
+    await furnish(database, items=120)
+    await submit_job(database, params={"quality": "rules"})
+    watching = Watching(database)
+    preparing = worker(database, Lane.JUDGE, watching)
+    await preparing.drain()
+    assert watching.roles[0] == "retrieve"
+    assert watching.ready[0] == 120 - FIRST_BATCH
+    assert Lane.GENERATE in preparing.ticker.ticks  # type: ignore[attr-defined]
+
+
 async def test_a_worker_advances_wakes_the_other_lane_and_ends_the_job(database: Database) -> None:
     await furnish(database, items=2)
     await submit_job(database, "closed-book")
@@ -402,20 +450,18 @@ class PacedExecutor(ScriptedExecutor):
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self.seconds = seconds
-        self.now = 1000.0
+        self.seconds = timedelta(seconds=seconds)
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.sizes: list[int] = []
-
-    def monotonic(self) -> float:
-        return self.now
 
     async def run(
         self, calls: Sequence[ClaimedCall], epoch: int | None
     ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         self.sizes.append(len(calls))
         async for each in super().run(calls, epoch):
-            self.now += self.seconds
-            yield each
+            assert isinstance(each, AnsweredCall)
+            began, self.now = self.now, self.now + self.seconds
+            yield replace(each, receipt=replace(each.receipt, started_at=began, ended_at=self.now))
 
 
 @pytest.mark.parametrize(
@@ -429,12 +475,11 @@ class PacedExecutor(ScriptedExecutor):
     ],
 )
 async def test_a_chunk_is_what_the_model_answers_in_half_a_second_and_fills_its_slots(
-    database: Database, monkeypatch: pytest.MonkeyPatch, seconds: float, slots: int, sizes: list[int]
+    database: Database, seconds: float, slots: int, sizes: list[int]
 ) -> None:
     await queue_job(database, items=256)
     await run_sql(database, "UPDATE models SET options = jsonb_build_object('parallel', CAST(:n AS integer))", n=slots)
     paced = PacedExecutor(seconds)
-    monkeypatch.setattr(worker_runtime, "time", paced)
     await worker(database, Lane.GENERATE, paced, streams=1).drain()
     assert paced.sizes[:4] == sizes
 

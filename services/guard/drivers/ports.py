@@ -126,8 +126,9 @@ class DriverError(Exception):
     """A model could not be identified or loaded; the message names the fix."""
 
 
-INTERVAL_S = 1.0
-"""Between the starts of two checks while calls run, so that checks do not burden a busy server."""
+INTERVAL_S = 0.25
+"""Between the starts of two checks while calls run, so that checks do not burden a busy server. Replies wait for it,
+and new calls for them: it is half of a worker's `CHUNK_S`, so that these come before the server stands idle."""
 IDLE_INTERVAL_S = 0.1
 """Between the starts of two checks while no call runs: then finished replies wait for nothing but the check."""
 

@@ -157,7 +157,7 @@ class RemoteServer:
             return await self._chat.complete(prompt, decoding, seed, logprobs, choices)
 
     async def confirm(self) -> bool:
-        """Check the report of the server, at most once a second while calls run."""
+        """Check the report of the server, at most four times a second while calls run."""
         return await self._confirmation.check()
 
     async def wait_exited(self) -> None:
