@@ -41,7 +41,7 @@ print(json.dumps({"seconds": time.perf_counter() - began, "status": log.status, 
 
 
 @benchmark
-def peer(items: int = 600, rounds: int = 2) -> Rows:
+def peer(items: int = 1500, rounds: int = 2) -> Rows:
     """Compare a job with inspect_ai on the same prompts, with models that answer at once.
 
     inspect_ai answers each prompt as a sample, without a scorer, and writes its log; the evaluation alone is timed,
