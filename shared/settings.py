@@ -26,6 +26,7 @@ from mathrag.places import DATA_DIR, config_file
 REPOSITORY = Path(__file__).resolve().parent.parent
 MODELS = REPOSITORY / "models"
 EMBEDDINGS = MODELS / "static-embeddings"
+"""The shipped embeddings, to which the difficulty's weights were fitted. Indexes may use others."""
 SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
 _PRINTABLE = re.compile("[!-~]+")
 Hidden = Annotated[str, PlainSerializer(lambda value: "***" if value else "")]

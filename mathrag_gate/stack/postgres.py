@@ -367,5 +367,9 @@ async def _run_as_owner(owner_url: str, *module: str) -> tuple[int | None, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    output, _ = await process.communicate()
+    try:
+        output, _ = await process.communicate()
+    except asyncio.CancelledError:  # the stack stops; the transaction is rolled back
+        process.terminate()
+        raise
     return process.returncode, output.decode(errors="replace").strip()

@@ -10,7 +10,6 @@ from mathrag.errors import Unavailable
 from shared.models.embedding import Embedder
 from shared.rag.prompts import detect_language
 
-"""The embeddings to which the shipped weights were fitted, which need not be those of the indexes."""
 DECIMALS = 6
 """Decimals of a probability, so that replies do not depend on last bits, in which processors differ."""
 

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from mathrag.errors import Conflict, NotFound
+from mathrag.errors import Conflict, NotFound, Unavailable
+from mathrag_gate.stack import postgres
 from shared.audit import check
 from shared.calls import Lane
 from shared.lease.lease import StreamBroken
@@ -460,7 +461,9 @@ async def test_the_application_cannot_purge(database: Database) -> None:
         await attempt(database, "DELETE FROM jobs")
 
 
-async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, owner: Database, owner_url: str) -> None:
+async def test_chats_go_by_themselves_and_other_jobs_stay(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await furnish(database)
     await submit_job(database, "closed-book", name="job")
     for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):
@@ -470,11 +473,17 @@ async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, ow
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")
     await run_sql(database, "UPDATE datasets SET created_at = created_at - interval '2 hours'")
-    await purging.purge_ended(owner_url, 0)
+    monkeypatch.setenv("MATHRAG_RETENTION__CHAT_HOURS", "1e-6")
+    await postgres.purge_chats(owner_url)
     assert await rows(database, "SELECT name FROM jobs ORDER BY id") == [("job",), ("young chat",)]
     assert await scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1
     assert await scalar(database, "SELECT count(*) FROM calls") == calls - 1
     assert await scalar(database, "SELECT actor FROM operations WHERE target LIKE 'job %'") == "retention"
+
+
+async def test_chats_that_cannot_be_deleted_are_reported(owner_url: str) -> None:
+    with pytest.raises(Unavailable, match=r"old chats were not deleted: .*no_such_database"):
+        await postgres.purge_chats(owner_url.rpartition("/")[0] + "/no_such_database")
 
 
 # Connections of the pool: one that will never serve again is made anew.
