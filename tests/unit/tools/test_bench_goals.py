@@ -76,8 +76,9 @@ def test_the_previous_figure_is_that_of_the_same_part_on_as_many_cores() -> None
 def test_a_figure_that_misses_its_goal_is_bold() -> None:
     assert line_of([entry(1400.0)])[3:5] == ["at least 1,500 calls/s", "**1,400 calls/s**"]
     assert line_of([entry(1500.0)])[4] == "1,500 calls/s"
-    assert line_of([entry(1.11, "floor")], "floor")[3:5] == ["at most 1.10", "**1.11**"]
-    assert line_of([entry(1.1, "floor")], "floor")[4] == "1.10"
+    assert line_of([entry(1.11, "floor")], "floor")[3:5] == ["at most 1.1", "**1.11**"]
+    assert line_of([entry(1.1, "floor")], "floor")[4] == "1.1"
+    assert line_of([entry(1.023, "slow")], "slow")[3:5] == ["at most 1.02", "**1.023**"]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +87,9 @@ def test_a_figure_that_misses_its_goal_is_bold() -> None:
         (CALLS, 2000.0, 1600.0, "2,000 calls/s, **now 25% worse**"),
         (CALLS, 2000.0, 1800.0, "2,000 calls/s"),
         (CALLS, 2000.0, 3000.0, "2,000 calls/s"),
-        ("floor", 1.0, 1.2, "1.00, **now 20% worse**"),
-        ("floor", 1.0, 1.1, "1.00"),
-        ("floor", 1.0, 0.5, "1.00"),
+        ("floor", 1.0, 1.2, "1, **now 20% worse**"),
+        ("floor", 1.0, 1.1, "1"),
+        ("floor", 1.0, 0.5, "1"),
     ],
 )
 def test_a_figure_that_is_worse_by_more_than_15_per_cent_is_marked(
@@ -127,14 +128,14 @@ def test_a_result_is_written_to_history_and_page_and_its_ratio_is_printed_last(
     assert "| 1.07 | - |" in text
     assert "| floor | 1.25, 1.5 |" in text
     printed = capsys.readouterr().out
-    assert "(compared with: two bare loops over its prompts): 1.07; goal: at most 1.10" in printed
+    assert "(compared with: two bare loops over its prompts): 1.07; goal: at most 1.1" in printed
     assert printed.splitlines()[-1] == "ratio: 1.07"
 
 
 def test_a_regression_is_printed(run: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     run(measure(1.0))
     run(measure(1.3))
-    assert "1.30; goal: at most 1.10, MISSED; before: 1.00, **now 30% worse**" in capsys.readouterr().out
+    assert "1.3; goal: at most 1.1, MISSED; before: 1, **now 30% worse**" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("others", [(BUSY + 1, 0.0), (0.0, BUSY + 1)])

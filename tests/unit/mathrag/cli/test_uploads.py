@@ -71,6 +71,14 @@ def test_indexes_are_built_again(server: Server) -> None:
     ]  # fmt: skip
 
 
+def test_a_corpus_shows_how_far_its_indexes_are(server: Server) -> None:
+    builds = [{"kind": "dense", "documents": 3000}, {"kind": "sparse", "documents": None}]
+    server(says({"name": "mine", "documents": 7500, "hash": "ab", "created_at": "2026-11-30", "builds": builds}))
+    shown = " ".join(mathrag("corpus", "show", "mine").stdout.split())
+    assert "building dense 3,000 of 7,500 documents" in shown
+    assert "building sparse waits for other builds" in shown
+
+
 def test_the_servers_line_is_the_files_line(corpus: Path, server: Server) -> None:
     server(refuses(422, "invalid_line", "upload, line 2: is not JSON"))
     ended = mathrag("corpus", "create", "mine", "--from", str(corpus))
