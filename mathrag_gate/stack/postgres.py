@@ -264,16 +264,14 @@ class Postgres:
         """Return the URL of the database in its owner's role, for migrations and purges."""
         return self._make_url(OWNER, self.passwords.owner)
 
-    def _make_url(self, role: str, password: str) -> str:
-        return f"postgresql+asyncpg://{role}:{password}@127.0.0.1:{self.port}/{DATABASE}"
+    def _make_url(self, role: str, password: str, database: str = DATABASE) -> str:
+        return f"postgresql+asyncpg://{role}:{password}@127.0.0.1:{self.port}/{database}"
 
     @asynccontextmanager
     async def _connect_as_superuser(self) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
         # Without SQLAlchemy, 17 MiB which the supervisor would keep for this alone.
-        connection = await asyncpg.connect(
-            host="127.0.0.1", port=self.port, user=SUPERUSER, password=self.passwords.superuser, database="postgres",
-            timeout=5,
-        )  # fmt: skip
+        url = self._make_url(SUPERUSER, self.passwords.superuser, "postgres").replace("+asyncpg", "")
+        connection = await asyncpg.connect(url, timeout=5)
         try:
             yield connection
         finally:

@@ -1,5 +1,6 @@
 """What is said when something is wrong: no secrets, the right command, the right word."""
 
+import importlib.metadata
 import json
 import shlex
 import sys
@@ -96,8 +97,8 @@ def installed_from(monkeypatch: pytest.MonkeyPatch, **noted: str | None) -> None
             raise PackageNotFoundError(name)
         return SimpleNamespace(read_text=lambda file: noted[key] if file == installation.ORIGIN else None)
 
-    monkeypatch.setattr(installation, "distribution", find)
-    monkeypatch.setattr(installation, "version", lambda _: "9.8.7")
+    monkeypatch.setattr(importlib.metadata, "distribution", find)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "9.8.7")
 
 
 def make_wheels(folder: Path, *names: str) -> dict[str, str]:
