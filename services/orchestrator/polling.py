@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.recent import LruCache
 from shared.storage import jobs
-from shared.storage.database import Database
+from shared.storage.database import Database, get_project
 from shared.storage.jobs import Job
 
 COUNTS_KEPT = 5000
@@ -61,6 +61,7 @@ class Polls:
 
         A poll leaves the list before it reads: a later caller may already have seen newer data than it will find.
         """
+        key = get_project(), key
         task = self._due.get(key)
         if task is None:
             task = self._due[key] = asyncio.create_task(self._poll(key, read))
@@ -110,9 +111,9 @@ class JobViewCache:
         self._fresh_s = fresh_s
         self._clock = clock
         self._kept: OrderedDict[int, CachedView] = OrderedDict()
-        self._trusted: dict[str, CachedView] = {}
-        """Views by reference that were looked up less than `TRUSTED_S` ago."""
-        self._lookups: dict[str, asyncio.Task[Job]] = {}
+        self._trusted: dict[tuple[str | None, str], CachedView] = {}
+        """Views by project and reference that were looked up less than `TRUSTED_S` ago."""
+        self._lookups: dict[tuple[str | None, str], asyncio.Task[Job]] = {}
         self._counts: dict[int, asyncio.Task[Job]] = {}
 
     async def get(self, database: Database, reference: str) -> Job:
@@ -122,12 +123,13 @@ class JobViewCache:
             NotFound: it does not exist.
             Conflict: the name is ambiguous.
         """
-        trusted = self._trusted.get(reference)
+        key = get_project(), reference
+        trusted = self._trusted.get(key)
         if trusted is not None and self._clock() < trusted.until:
             return trusted.job
-        lookup = self._lookups.get(reference)
+        lookup = self._lookups.get(key)
         if lookup is None:
-            lookup = self._lookups[reference] = asyncio.create_task(self._look_up(database, reference))
+            lookup = self._lookups[key] = asyncio.create_task(self._look_up(database, reference))
             lookup.add_done_callback(retrieve_exception)
         return await asyncio.shield(lookup)
 
@@ -138,7 +140,7 @@ class JobViewCache:
 
     async def _look_up(self, database: Database, reference: str) -> Job:
         """Read the current view; concurrent callers share it."""
-        mine = asyncio.current_task()
+        mine, key = asyncio.current_task(), (get_project(), reference)
         try:
             async with database.statement() as connection:
                 row = await jobs.resolve(connection, reference)
@@ -149,13 +151,13 @@ class JobViewCache:
             else:
                 job = await self._count(database, row)
         finally:
-            still = self._lookups.get(reference) is mine
+            still = self._lookups.get(key) is mine
             if still:
-                del self._lookups[reference]
+                del self._lookups[key]
         if still:  # else something was changed in the meantime
             if len(self._trusted) >= VIEWS_KEPT:
                 self._trusted.clear()
-            self._trusted[reference] = CachedView(job, self._clock() + min(TRUSTED_S, self._fresh_s))
+            self._trusted[key] = CachedView(job, self._clock() + min(TRUSTED_S, self._fresh_s))
         return job
 
     async def _count(self, database: Database, row: int) -> Job:

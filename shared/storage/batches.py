@@ -91,6 +91,8 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
     submitted_by: str | None
     """Name of the key that created it; None where no keys are asked for."""
+    project: str | None
+    """Project of this key, and of the batch's jobs and files; None: everybody sees them."""
     is_over: bool = False
     """Whether its window is over, by the database's clock; only of live batches."""
 

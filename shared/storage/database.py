@@ -7,8 +7,9 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from enum import IntEnum
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -20,7 +21,16 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from mathrag.errors import BadRequest, IdempotencyMismatch, InProgress, Invalid, NotFound, OutOfSpace
+from mathrag.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    IdempotencyMismatch,
+    InProgress,
+    Invalid,
+    NotFound,
+    OutOfSpace,
+)
 from mathrag.messages import make_hint, redact
 from shared import canonical
 from shared.params import Params, decode_params
@@ -120,6 +130,9 @@ READ_ONLY = "25006"
 """SQLSTATE of a write to a read-only database."""
 BROKEN = "08006"
 """SQLSTATE of a broken connection."""
+UNIQUE = "23505"
+NO_PRIVILEGE = "42501"
+"""SQLSTATE of a value that exists already, and of a row that row-level security refuses."""
 CONNECT_S = 5.0
 """Timeout of a new connection: a frozen server accepts it but never answers."""
 STATEMENT_S = 60.0
@@ -128,6 +141,52 @@ REPORT_S = 600.0
 statement of the hot path inserts the samples of a job (measured: 300,000 in 5 s)."""
 TRUSTED_S = 1.0
 """A connection that was used this recently is not pinged before use."""
+
+
+_project: ContextVar[str | None] = ContextVar("project", default=None)
+_RESTRICT = text("SELECT set_config('mathrag.project', :project, true)")
+
+
+def get_project() -> str | None:
+    """Return the project to which the current task is limited; None: it sees everything."""
+    return _project.get()
+
+
+@contextmanager
+def limit_to(project: str | None) -> Iterator[None]:
+    """Limit what the database shows to the current task, and to tasks that it starts, to a project.
+
+    Row-level security of PostgreSQL (migration 0022) hides the rows of other projects, and gives new rows the project.
+    """
+    token = _project.set(project)
+    try:
+        yield
+    finally:
+        _project.reset(token)
+
+
+@contextmanager
+def _report_limits() -> Iterator[None]:
+    """Explain what a task that is limited to a project may not write."""
+    try:
+        yield
+    except DBAPIError as error:
+        if get_project() is not None and _state(error) == UNIQUE:
+            raise Conflict(
+                "this name is taken in another project, which this API key does not see", hint="choose another name"
+            ) from error
+        if get_project() is not None and _state(error) == NO_PRIVILEGE:
+            raise Forbidden(
+                f"this belongs to no project, so keys of the project {get_project()!r} cannot change it",
+                hint="use a key without a project, or make your own",
+            ) from error
+        raise
+
+
+async def _restrict(connection: AsyncConnection) -> None:
+    """Limit this transaction to the task's project."""
+    if (project := get_project()) is not None:
+        await connection.execute(_RESTRICT, {"project": project})
 
 
 class Database:
@@ -155,13 +214,22 @@ class Database:
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Open a READ COMMITTED transaction that commits at the end and rolls back on an exception."""
         async with self.engine.begin() as connection:
-            yield connection
+            with _report_limits():
+                await _restrict(connection)
+                yield connection
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[AsyncConnection]:
-        """Open a connection in autocommit mode, in which a statement takes one round trip."""
-        async with self.engine.connect() as connection:
-            yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+        """Open a connection in autocommit mode, in which a statement takes one round trip.
+
+        For a task that is limited to a project it is a transaction, because the limit is set for one.
+        """
+        if get_project() is not None:
+            async with self.transaction() as connection:
+                yield connection
+        else:
+            async with self.engine.connect() as connection:
+                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
 
     async def column(self, statement: TextClause, values: Mapping[str, object]) -> list[Any]:
         """Run one statement in autocommit mode and return the first column of its rows."""
@@ -173,6 +241,7 @@ class Database:
         """Open a read-only REPEATABLE READ transaction, in which all statements see the same snapshot."""
         async with self.engine.connect() as connection:
             await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+            await _restrict(connection)
             yield connection
             await connection.rollback()
 

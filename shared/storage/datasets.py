@@ -23,6 +23,7 @@ from shared.storage.database import (
     copy,
     cursor_scope,
     decode_cursor,
+    get_project,
     load_named,
     load_page,
     make_page,
@@ -218,9 +219,12 @@ INSERT_QUESTIONS = text("""
 def name_unlisted(kind: str, questions: Sequence[str]) -> str:
     """Return the name of the unlisted dataset of these questions, in this order.
 
-    Names that users choose cannot contain `:`, so that it never collides with theirs.
+    Names that users choose cannot contain `:`, so that it never collides with theirs. Each project has its own.
     """
-    return f"{kind}:{_hash_questions(questions).hex()[:32]}"
+    project = get_project()
+    content = _hash_questions(questions)
+    digest = content if project is None else canonical.digest([project, content.hex()])
+    return f"{kind}:{digest.hex()[:32]}"
 
 
 def _hash_questions(questions: Sequence[str]) -> bytes:

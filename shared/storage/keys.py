@@ -31,7 +31,7 @@ REVOKE = text(f"""
 LIST = text(f"""
     SELECT name, prefix, scopes, {VALID} AS valid, created_at, expires_at, revoked_at, used_at
     FROM api_keys ORDER BY name, id""")  # noqa: S608
-ALL_VALID = text(f"SELECT id, name, prefix, hash AS digest, scopes FROM api_keys WHERE {VALID}")  # noqa: S608
+ALL_VALID = text(f"SELECT id, name, prefix, hash AS digest, scopes, project FROM api_keys WHERE {VALID}")  # noqa: S608
 USED = text("""
     UPDATE api_keys SET used_at = now()
     WHERE id = :id AND (used_at IS NULL OR used_at < now() - interval '1 minute')""")
@@ -64,6 +64,7 @@ class ValidKey(NamedTuple):
     prefix: str
     digest: bytes
     scopes: tuple[str, ...]
+    project: str | None
 
 
 async def create_key(
@@ -148,7 +149,9 @@ async def load_valid_keys(database: Database) -> dict[str, ValidKey]:
     """Load the valid keys by prefix."""
     async with database.transaction() as connection:
         rows = (await connection.execute(ALL_VALID)).all()
-    return {row.prefix: ValidKey(row.id, row.name, row.prefix, row.digest, tuple(row.scopes)) for row in rows}
+    return {
+        row.prefix: ValidKey(row.id, row.name, row.prefix, row.digest, tuple(row.scopes), row.project) for row in rows
+    }
 
 
 async def record_use(database: Database, key: ValidKey) -> None:

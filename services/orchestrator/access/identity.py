@@ -23,7 +23,7 @@ from shared import shapes
 from shared.access.filters import OPEN, SAFE, refuse
 from shared.headers import key_of
 from shared.storage import keys
-from shared.storage.database import LOCAL, Database
+from shared.storage.database import LOCAL, Database, limit_to
 from shared.storage.keys import ValidKey
 
 COOKIE = "mathrag_session"
@@ -271,6 +271,7 @@ class Identity:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        project = None
         try:
             state = scope.setdefault("state", {})
             state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
@@ -278,6 +279,7 @@ class Identity:
             if not (self._keyring is None or scope["path"] in OPEN or is_open(scope["path"])):
                 found = await self._find_key(scope, self._keyring)
                 state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
+                project = found.project
         except Unauthorized as error:
             if wants_page(scope):
                 query = scope["query_string"].decode("latin-1")
@@ -287,7 +289,8 @@ class Identity:
             return await refuse(error, scope, receive, send)
         except MathragError as error:
             return await refuse(error, scope, receive, send)
-        return await self._app(scope, receive, send)
+        with limit_to(project):
+            return await self._app(scope, receive, send)
 
     async def _find_key(self, scope: Scope, keyring: Keyring) -> ValidKey:
         """Return the key that the request sends, or that the visitor signed in with. A session is accepted for pages,

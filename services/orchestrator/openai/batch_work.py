@@ -36,7 +36,16 @@ from shared.settings import Settings
 from shared.storage import batches, configurations, corpora, datasets, files
 from shared.storage.batches import Ended, StoredBatch
 from shared.storage.configurations import Configuration
-from shared.storage.database import Database, SampleState, copy, is_passing, sql, try_decode, try_decode_params
+from shared.storage.database import (
+    Database,
+    SampleState,
+    copy,
+    is_passing,
+    limit_to,
+    sql,
+    try_decode,
+    try_decode_params,
+)
 from shared.storage.files import File
 from shared.storage.provenance import find_answering_text, find_extractor
 
@@ -660,7 +669,8 @@ class BatchAdvancer(Routine):
         if time.monotonic() < self._not_before.get(batch.id, 0.0):
             return False
         try:
-            has_advanced = await advance_batch(self._database, self._settings, batch)
+            with limit_to(batch.project):
+                has_advanced = await advance_batch(self._database, self._settings, batch)
         except Exception as error:
             if is_passing(error):
                 raise
