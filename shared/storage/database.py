@@ -249,6 +249,19 @@ class Database:
         await self.engine.dispose()
 
 
+_PROJECT_OF = {
+    table: text(f"SELECT project FROM {table} WHERE name = :name")  # noqa: S608 - names of this module
+    for table in ("corpora", "datasets", "graphs")
+}
+
+
+async def find_project(database: Database, table: Literal["corpora", "datasets", "graphs"], name: str) -> str | None:
+    """Return the project of what is made from the row with this name: the caller's, else the row's."""
+    if (project := get_project()) is not None:
+        return project
+    return next(iter(await database.column(_PROJECT_OF[table], {"name": name})), None)
+
+
 def _ping_idle_connections(engine: AsyncEngine) -> None:
     """Ping only connections that were idle; `pool_pre_ping` would ping before every transaction."""
 

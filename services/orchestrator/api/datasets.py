@@ -259,8 +259,10 @@ async def create_from_graph(
         with tempfile.TemporaryFile() as file_of_items:
             await to_thread.run_sync(_write_items, questions, file_of_items)
             items = (msgspec.json.decode(line, type=DatasetItem) for line in file_of_items)
+            project = await database.find_project(deps.database, "graphs", graph)
             async with aclosing(read_in_thread(items)) as batches:
-                created = await datasets.create(deps.database, name, batches, grader)
+                with database.limit_to(project):
+                    created = await datasets.create(deps.database, name, batches, grader)
     counts = questions.counts
     counts.left_out.repeated = read.facts.repeated
     answer = QuestionUpload(**msgspec.structs.asdict(created.dataset), counts=counts)
