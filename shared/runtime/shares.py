@@ -46,17 +46,18 @@ NEXT_TURN = sql(f"""
             0)) AS turn,
         COALESCE((SELECT weight FROM api_keys WHERE name = :key ORDER BY ({VALID}) DESC, id DESC LIMIT 1), 1) AS weight
     FROM live""")  # noqa: S608 - constants
+# Materialized, so that none is computed again for each key.
 SHARES = text(f"""
     WITH named AS (
         SELECT DISTINCT ON (name) name AS key, weight, project FROM api_keys
         WHERE {VALID} AND (CAST(:key AS text) IS NULL OR name = :key) ORDER BY name, id DESC),
-    live AS (
+    live AS MATERIALIZED (
         SELECT code ->> 'submitted_by' AS key, sum(total) AS samples FROM jobs WHERE ended_at IS NULL GROUP BY key),
-    ended AS (
+    ended AS MATERIALIZED (
         SELECT j.code ->> 'submitted_by' AS key, count(*) AS samples FROM samples s JOIN jobs j ON j.id = s.job_id
         WHERE s.kind = 'item' AND s.ended_at > now() - interval '24 hours' AND s.state IN {fill_names("{DONE}")}
         GROUP BY key),
-    used AS ({_GPU_TIMES.format(keys="SELECT key FROM named")})
+    used AS MATERIALIZED ({_GPU_TIMES.format(keys="SELECT key FROM named")})
     SELECT key, weight, project, COALESCE(live.samples, 0) AS live_samples,
         COALESCE(ended.samples, 0) AS ended_samples, COALESCE(CAST(used.seconds AS double precision), 0) AS gpu_s
     FROM named LEFT JOIN live USING (key) LEFT JOIN ended USING (key) LEFT JOIN used USING (key)

@@ -1,7 +1,7 @@
 """Serves `/keys` and `/sign-in`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
@@ -24,7 +24,7 @@ TAKEN = "a valid key has this name: rotate that key, or choose another name"
 @page(router, "/keys", Scope.OPERATE)
 async def list_keys(visit: Visitor, deps: RequestDeps) -> Response:
     """Lists all keys ever created, and what the valid ones use, with a form that creates one."""
-    return await _show(visit, deps)
+    return await _show(visit, deps, await keys.list_keys(deps.database))
 
 
 @page(router, "/keys", Scope.OPERATE, method="POST")
@@ -41,7 +41,8 @@ async def create(
     values = {"name": name.strip(), "scope": " ".join(scope), "lifetime": lifetime.strip()}
     values |= {"weight": weight.strip(), "project": project.strip()}
     messages = list_messages(values, _check)
-    if any(key.valid and key.name == values["name"] for key in await keys.list_keys(deps.database)):
+    found = await keys.list_keys(deps.database)
+    if any(key.valid and key.name == values["name"] for key in found):
         messages["name"] = TAKEN
     if not messages:
         span = parse_duration("`lifetime`", values["lifetime"]) if values["lifetime"] else None
@@ -53,8 +54,9 @@ async def create(
         except Conflict:  # another form has created it in this moment
             messages["name"] = TAKEN
         else:
-            return await _show(visit, deps, made={"name": values["name"], "key": made})
-    return await _show(visit, deps, status=422, values=values, messages=messages)
+            listed = await keys.list_keys(deps.database)
+            return await _show(visit, deps, listed, made={"name": values["name"], "key": made})
+    return await _show(visit, deps, found, status=422, values=values, messages=messages)
 
 
 @page(router, "/keys/{name}/rotate", Scope.OPERATE, method="POST")
@@ -63,9 +65,10 @@ async def rotate(visit: Visitor, deps: RequestDeps, name: str, grace: Annotated[
     typed = grace.strip()
     messages = list_messages({"grace": typed}, lambda left: parse_duration("`grace`", left.get("grace", GRACE)))
     if messages:
-        return await _show(visit, deps, status=422, rotated=name, grace=typed, messages=messages)
+        found = await keys.list_keys(deps.database)
+        return await _show(visit, deps, found, status=422, rotated=name, grace=typed, messages=messages)
     made = await keys.rotate_key(deps.database, visit.actor, name, parse_duration("`grace`", typed))
-    return await _show(visit, deps, made={"name": name, "key": made})
+    return await _show(visit, deps, await keys.list_keys(deps.database), made={"name": name, "key": made})
 
 
 @page(router, "/keys/{prefix}/revoke", Scope.OPERATE, method="POST")
@@ -92,6 +95,7 @@ def _parse_weight(typed: str) -> int:
 async def _show(
     visit: Visit,
     deps: Deps,
+    found: Sequence[keys.ApiKey],
     *,
     status: int = 200,
     made: Mapping[str, str] | None = None,
@@ -103,14 +107,14 @@ async def _show(
     """Answer with the page.
 
     Args:
-        deps: where the keys are read.
+        deps: where the keys' shares are read.
+        found: all keys.
         made: name and text of the key that this request has created.
         values: the input of the form for a new key.
         messages: error messages by field.
         rotated: name of the key whose rotation failed.
         grace: the input for its grace.
     """
-    found = await keys.list_keys(deps.database)
     async with deps.database.snapshot() as connection:
         shares = await load_shares(connection, deps.settings.limits)
     return visit.show(
