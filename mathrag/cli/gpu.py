@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.output import AsJson, print_facts, print_json, report_errors
+from mathrag.cli.output import AsJson, print_facts, print_json, print_table, report_errors
 from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -29,6 +29,21 @@ def status(device: DeviceName = None, as_json: AsJson = False) -> None:
             return
         for each in found:
             print_device(each)
+
+
+@gpu.command()
+def shares(as_json: AsJson = False) -> None:
+    """Show how API keys share the devices: their weight, project, unfinished samples, and use in the last 24 hours."""
+    with report_errors(as_json=as_json), Client() as client:
+        found = client.send(service.shares())
+        if as_json:
+            print_json(found)
+            return
+        columns = ("key", "weight", "project", "live_samples", "ended_samples", "gpu_s")
+        rows = [[each[column] for column in columns] for each in found["keys"]]
+        print_table(("KEY", "WEIGHT", "PROJECT", "UNFINISHED", "ENDED 24H", "GPU S 24H"), rows)
+        for limit in ("samples_per_key", "gpu_s_per_key"):
+            typer.echo(f"limits.{limit}: {found[limit] or 'none'}")
 
 
 @gpu.command(cls=Mutation)

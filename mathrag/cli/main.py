@@ -115,7 +115,7 @@ PANELS: dict[str, tuple[CommandEntry, ...]] = {
             PlainCommand,
             needs=SERVER,
         ),
-        CommandEntry("key", "Create, list, rotate and revoke API keys.", PlainCommand, needs=SERVER),
+        CommandEntry("key", "Create, list, change, rotate and revoke API keys.", PlainCommand, needs=SERVER),
         CommandEntry("service", "Run the stack as a systemd service.", PlainCommand, needs=SERVER, module="stack"),
         CommandEntry(
             "backup",

@@ -3164,6 +3164,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cannot be determined."""
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key's share of the service, and what it used."""
+
+    key: str
+    """Name of the key."""
+    weight: int
+    """A key of weight 3 gets three times as many samples as one of weight 1 while both wait."""
+    project: str | None = None
+    """The key's project; null for none."""
+    live_samples: int
+    """Samples of its jobs that have not ended, as `samples_per_key` counts them."""
+    ended_samples: int
+    """Samples that completed or failed in the last 24 hours."""
+    gpu_s: float
+    """GPU time of the last 24 hours in seconds, as `gpu_s_per_key` counts it."""
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys' shares, and the limits of every key."""
+
+    samples_per_key: int
+    """`limits.samples_per_key`; 0: no limit."""
+    gpu_s_per_key: float
+    """`limits.gpu_s_per_key`; 0: no limit."""
+    keys: tuple[Share, ...] = ()
+    """The valid keys by name."""
+
+
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A document with texts that may be cut."""
 

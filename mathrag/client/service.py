@@ -30,6 +30,11 @@ def now() -> Request[Json]:
     return Request(path="/v1/now")
 
 
+def shares() -> Request[Json]:
+    """Show the weight, project, samples and GPU time of each API key."""
+    return Request(path="/v1/shares")
+
+
 def settings() -> Request[list[Json]]:
     """List every setting with its value, without secrets."""
     return Request(path="/v1/settings")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
+from msgspec import UNSET
 from sqlalchemy.exc import SQLAlchemyError
 
 from mathrag.cli.output import AsJson, DataDir, print_json, print_table, report_errors
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 key = typer.Typer(no_args_is_help=True)
 
+WEIGHT = "Share of the samples served, relative to other keys: 1 to 100."
+PROJECT = "Project of the key."
 Name = Annotated[str, typer.Argument(help="Name of the key, such as its user: letters, digits, `.`, `_` and `-`.")]
 Scopes = Annotated[list[Scope], typer.Option("--scope", help="Scope of the key: read, submit or operate.")]
 Expires = Annotated[
@@ -34,15 +37,53 @@ Which = Annotated[str, typer.Argument(metavar="KEY", help="Name of the key, or i
 
 @key.command()
 def create(
-    name: Name, scope: Scopes, expires: Expires = None, data_dir: DataDir = None, as_json: AsJson = False
+    name: Name,
+    scope: Scopes,
+    expires: Expires = None,
+    weight: Annotated[int, typer.Option(help=WEIGHT)] = 1,
+    project: Annotated[str | None, typer.Option(help=PROJECT)] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create a key and print it; it is shown only once."""
     with report_errors(as_json=as_json):
         lifetime = None if expires is None else _parse_duration("--expires", expires)
-        made = _run_on_database(data_dir, lambda database: keys.create_key(database, LOCAL, name, set(scope), lifetime))
+        made = _run_on_database(
+            data_dir,
+            lambda database: keys.create_key(
+                database, LOCAL, name, set(scope), lifetime, weight=weight, project=project
+            ),
+        )
         _show(name, made, as_json=as_json)
         if not keys_required(load()):
             typer.echo("This stack does not require keys; set `access.keys: required` to change that.", err=True)
+
+
+@key.command(name="set")
+def change(
+    name: Name,
+    weight: Annotated[int | None, typer.Option(help=WEIGHT)] = None,
+    project: Annotated[str | None, typer.Option(help=PROJECT)] = None,
+    no_project: Annotated[bool, typer.Option("--no-project", help="Remove the key from its project.")] = False,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the weight or the project of a key; submitted jobs keep the old weight."""
+    with report_errors(as_json=as_json):
+        if no_project and project is not None:
+            raise Failed("usage", "--project and --no-project exclude each other", hint="leave one of them out")
+        if weight is None and project is None and not no_project:
+            raise Failed("usage", "nothing to change", hint="add --weight, --project or --no-project")
+        chosen = None if no_project else UNSET if project is None else project
+        now_weight, now_project = _run_on_database(
+            data_dir, lambda database: keys.change_key(database, LOCAL, name, weight, chosen)
+        )
+        if as_json:
+            print_json({"name": name, "weight": now_weight, "project": now_project})
+        else:
+            typer.echo(
+                f"{name} has weight {now_weight} and {f'project {now_project}' if now_project else 'no project'}."
+            )
 
 
 @key.command()
@@ -76,8 +117,9 @@ def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             rows = []
             for each in found:
                 expires, used = (at and f"{at:%Y-%m-%d %H:%M}" for at in (each.expires_at, each.used_at))
-                rows.append((each.name, each.prefix, ",".join(each.scopes), each.state, expires, used))
-            print_table(("NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"), rows)
+                scopes = ",".join(each.scopes)
+                rows.append((each.name, each.prefix, scopes, each.weight, each.project, each.state, expires, used))
+            print_table(("NAME", "PREFIX", "SCOPES", "WEIGHT", "PROJECT", "STATE", "EXPIRES", "USED"), rows)
 
 
 def _run_on_database(data_dir: Path | None, work: Callable[[Database], Awaitable[T]]) -> T:

@@ -143,8 +143,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         datasets.training_router, graphs.router, rules.router, rules.files_router, jobs.imports_router, jobs.router,
         samples.router, jobs.events_router, samples.provenance_router, comparison.router, search.router, chat.router,
         plans.router, experiments.router, labels.router, prompts.router, gpus.router, gpus.now_router,
-        pipelines.router, models.router, models.plugins_router, configuration.router, configuration.settings_router,
-        health.router, health.reference_router,
+        gpus.shares_router, pipelines.router, models.router, models.plugins_router, configuration.router,
+        configuration.settings_router, health.router, health.reference_router,
     ):  # fmt: skip
         app.include_router(router)
     # Add the middleware that a request passes on its way to a route, from the inside out.

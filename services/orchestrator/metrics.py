@@ -32,7 +32,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mathrag.places import find_existing_folder
 from services.orchestrator.deps import Deps
 from shared.calls import Lane
-from shared.storage.database import Database, SampleState, try_decode
+from shared.storage.database import Database, SampleState, fill_names, try_decode
+from shared.storage.keys import VALID
 from shared.telemetry import row_spans
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -72,6 +73,12 @@ CATALOGUE = (
     Metric("mathrag_flips_total", "counter", "Flips that opened or failed, by cause.", ("device", "cause", "outcome")),
     Metric("mathrag_model_loads_total", "counter", "Model servers that were started.", ("device", "model")),
     Metric("mathrag_model_load_seconds_total", "counter", "Time that their starts took.", ("device", "model")),
+    Metric("mathrag_key_weight", "gauge", "Weight of a valid API key.", ("key",)),
+    Metric("mathrag_key_live_samples", "gauge", "Samples of a valid key's jobs that have not ended.", ("key",)),
+    Metric("mathrag_key_samples_ended_total", "counter", "Samples of a key that completed or failed.", ("key",)),
+    Metric(
+        "mathrag_key_gpu_seconds_total", "counter", "Time in which models worked on a call of the key.", ("key",),
+    ),
     Metric("mathrag_workers", "gauge", "Workers with a heartbeat.", ("lane",)),
     Metric("mathrag_service_up", "gauge", "1 if the service answers.", ("service",)),
     Metric("mathrag_database_connections", "gauge", "Connections of the API's pool.", ("state",)),
@@ -229,17 +236,24 @@ DEVICES = text("""
 OUTAGES = text("""
     SELECT m.name, max(EXTRACT(EPOCH FROM now() - o.since)) AS seconds
     FROM outages o JOIN models m ON m.id = o.model_id GROUP BY m.name""")
+KEYS = text(f"""
+    SELECT DISTINCT ON (k.name) k.name, k.weight, (SELECT COALESCE(sum(j.total), 0) FROM jobs j
+        WHERE j.ended_at IS NULL AND j.code ->> 'submitted_by' = k.name) AS live_samples
+    FROM api_keys k WHERE {VALID} ORDER BY k.name, k.id DESC""")  # noqa: S608 - a constant
 SIZE = text("SELECT pg_database_size(current_database())")
 
 
 async def read_rows(connection: AsyncConnection) -> list[Gauge]:
-    """Return the gauges of jobs, queue, outages and devices, and the size of the database."""
+    """Return the gauges of jobs, queue, outages, keys and devices, and the size of the database."""
     gauges: list[Gauge] = [("mathrag_database_bytes", [], (await connection.execute(SIZE)).scalar_one())]
     gauges += [("mathrag_jobs", [row.state], row.n) for row in await connection.execute(COUNT_JOBS)]
     queued = await connection.execute(QUEUE, {"most": MOST_CALLS})
     gauges += [("mathrag_queue_calls", [row.lane, row.name, row.state], row.n) for row in queued]
     outages = await connection.execute(OUTAGES)
     gauges += [("mathrag_outage_seconds", [row.name], float(row.seconds)) for row in outages]
+    for row in await connection.execute(KEYS):
+        gauges.append(("mathrag_key_weight", [row.name], row.weight))
+        gauges.append(("mathrag_key_live_samples", [row.name], row.live_samples))
     for row in await connection.execute(DEVICES):
         gauges.append(("mathrag_device_state", [row.device, row.state], 1))
         gauges.append(("mathrag_device_epoch", [row.device], row.epoch))
@@ -455,6 +469,8 @@ class RowCounters:
         self._attempts = Window("attempts a", "a.created_at", most=ATTEMPTS)
         self._samples = Window("samples s", "s.ended_at", most=SAMPLES)
         self._jobs = Window("jobs j", "j.ended_at", most=JOBS)
+        self._busy: dict[tuple[str, str], datetime] = {}
+        """By key and device, the end of the last call that was counted."""
 
     async def update(self, connection: AsyncConnection) -> None:
         """Count the rows that were added since the last call."""
@@ -479,6 +495,13 @@ class RowCounters:
             if row.read or row.written:
                 self._values.count("mathrag_tokens_total", [row.role, "read"], row.read)
                 self._values.count("mathrag_tokens_total", [row.role, "written"], row.written)
+        for row in await connection.execute(_read(WORKED, self._attempts), window):
+            # As `limits.gpu_s_per_key`: of a call that began during others, the time that it adds.
+            busy = self._busy.get((row.key, row.device), row.started_at)
+            if row.ended_at > busy:
+                seconds = (row.ended_at - max(row.started_at, busy)).total_seconds()
+                self._values.count("mathrag_key_gpu_seconds_total", [row.key], seconds)
+                self._busy[row.key, row.device] = row.ended_at
 
     async def _count_samples(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
         for row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
@@ -488,6 +511,8 @@ class RowCounters:
                 self._values.count("mathrag_extractions_total", [row.extraction], row.n)
             if row.unscored:
                 self._values.count("mathrag_fallbacks_total", ["quality", "unscored"], row.n)
+        for row in await connection.execute(_read(SERVED, self._samples), window):
+            self._values.count("mathrag_key_samples_ended_total", [row.key], row.n)
         for row in await connection.execute(_read(STEPS, self._samples), window):
             self._values.count("mathrag_steps_total", ["computed" if row.created else "reused"], row.n)
         for row in await connection.execute(_read(GATES, self._samples), window):
@@ -518,6 +543,16 @@ ATTEMPTED = """
     FROM attempts a JOIN calls c ON c.id = a.call_id
     CROSS JOIN LATERAL (SELECT CAST(extract(epoch FROM a.ended_at - a.started_at) AS double precision) AS seconds) d
     WHERE $window GROUP BY c.lane, c.role, a.outcome, bucket"""
+WORKED = """
+    SELECT DISTINCT j.code ->> 'submitted_by' AS key, a.device, a.started_at, a.ended_at
+    FROM attempts a JOIN steps t ON t.call_id = a.call_id AND t.created JOIN samples s ON s.id = t.sample_id
+    JOIN jobs j ON j.id = s.job_id
+    WHERE a.accepted AND a.epoch IS NOT NULL AND j.code ->> 'submitted_by' IS NOT NULL AND $window
+    ORDER BY a.started_at"""
+SERVED = fill_names("""
+    SELECT j.code ->> 'submitted_by' AS key, count(*) AS n FROM samples s JOIN jobs j ON j.id = s.job_id
+    WHERE s.kind = 'item' AND s.state IN {DONE} AND j.code ->> 'submitted_by' IS NOT NULL AND $window
+    GROUP BY j.code ->> 'submitted_by'""")
 ENDED = """
     SELECT s.state, s.failure, o.extraction, position(CAST(:unscored AS bytea) IN o.outcome) > 0 AS unscored,
            count(*) AS n

@@ -63,6 +63,14 @@ TERMINAL = frozenset({"completed", "failed", "cancelled"})
 # Names are filled in at import, so a misspelt name fails there and no input of a request becomes part of a statement.
 # Double the braces that SQL itself needs: `'{{}}'`.
 
+TURN_UNITS = 5040
+"""Units of a turn in a sample. Their number is divisible by all weights up to 10, so that many small jobs of a key get
+exactly its share, and so large that the samples of a key of the largest weight, 100, have different turns."""
+_TURN = (
+    f"({TURN_UNITS} * COALESCE(CAST(j.code ->> 'turn' AS bigint), 0)"
+    " + COALESCE(CAST(j.code ->> 'turn_part' AS bigint), 0))"
+)
+_WEIGHT = "COALESCE(CAST(j.code ->> 'weight' AS bigint), 1)"
 NAMES = {
     **{state.name: str(state.value) for state in SampleState},
     "LIVE": f"({SampleState.READY}, {SampleState.WAITING})",
@@ -83,9 +91,13 @@ NAMES = {
     " AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions')",
     "AWAITED_BY_SAMPLE": "t.sample_id = s.id AND t.position = s.position - 1",
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
-    # The position of a call in the queue: smaller ranks first, then smaller turns (`shared.runtime.submit`).
-    "PLACE": "(CAST(j.rank AS bigint) << 40)"
-    " + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal",
+    # The turn of a job's first sample, in its units, and the weight of its key. Jobs of earlier releases lack both.
+    "TURN": _TURN,
+    "WEIGHT": _WEIGHT,
+    # The position of a call in the queue: smaller ranks first, then smaller turns (`shared.runtime.submit`). The turn's
+    # 47 bits are enough for 27 billion samples.
+    "PLACE": f"(CAST(j.rank AS bigint) << 47) + {_TURN}"
+    f" + CAST({TURN_UNITS} AS bigint) * (s.repeat * (j.total / j.repeats) + s.ordinal) / {_WEIGHT}",
     # A job keeps the plug-ins that its replays need: a process that has imported others must not continue with it.
     "HAS_PLUGINS": "(j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST(:plugins AS jsonb))",
     # The number of each load of a call's model in its residency, from 0: a server that others share may load it again.
@@ -432,6 +444,9 @@ PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _NAME = re.compile(PATTERN)
 
 
+NAME_HINT = "use at most 100 letters, digits, `.`, `_` and `-`, starting with a letter or digit"
+
+
 def is_usable(name: str) -> bool:
     """Tell whether this is a valid name."""
     return _NAME.fullmatch(name) is not None
@@ -446,7 +461,7 @@ def check_name(name: str) -> str:
     if not is_usable(name):
         raise Invalid(
             f"`name`: {name[:120]!r} is not a valid name",
-            hint="use at most 100 letters, digits, `.`, `_` and `-`, starting with a letter or digit",
+            hint=NAME_HINT,
         )
     return name
 

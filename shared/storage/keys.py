@@ -1,35 +1,40 @@
-"""Create, rotate, revoke and list API keys. The database holds only hashes of keys."""
+"""Create, change, rotate, revoke and list API keys. The database holds only hashes of keys."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, Invalid, NotFound
 from shared import shapes
 from shared.shapes import Scope
-from shared.storage.database import Database, check_name, record_operation
+from shared.storage.database import NAME_HINT, Database, check_name, is_usable, record_operation
 
+MAX_WEIGHT = 100
+WEIGHT_HINT = "use 1 for most keys, and 3 for one that shall get three times as many samples"
 VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 # Of two concurrent requests for a key with the same name, only one may succeed.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag keys'))")
 INSERT = text("""
-    INSERT INTO api_keys (name, prefix, hash, scopes, expires_at)
-    VALUES (:name, :prefix, :digest, CAST(:scopes AS text[]), now() + CAST(:lifetime AS interval))""")
+    INSERT INTO api_keys (name, prefix, hash, scopes, expires_at, weight, project)
+    VALUES (:name, :prefix, :digest, CAST(:scopes AS text[]), now() + CAST(:lifetime AS interval),
+        :weight, :project)""")
 NEWEST = text(f"""
-    SELECT scopes, expires_at - created_at AS lifetime FROM api_keys WHERE name = :name AND {VALID}
+    SELECT scopes, expires_at - created_at AS lifetime, weight, project FROM api_keys WHERE name = :name AND {VALID}
     ORDER BY id DESC LIMIT 1""")  # noqa: S608 - constants
 RETIRE = text(f"""
     UPDATE api_keys SET expires_at = LEAST(expires_at, now() + CAST(:grace AS interval))
     WHERE name = :name AND {VALID} RETURNING prefix""")  # noqa: S608
+CHANGE = text(f"""
+    UPDATE api_keys SET weight = :weight, project = :project WHERE name = :name AND {VALID}""")  # noqa: S608
 REVOKE = text(f"""
     UPDATE api_keys SET revoked_at = now() WHERE (name = :which OR prefix = :which) AND {VALID}
     RETURNING name, prefix""")  # noqa: S608
 LIST = text(f"""
-    SELECT name, prefix, scopes, {VALID} AS valid, created_at, expires_at, revoked_at, used_at
+    SELECT name, prefix, scopes, weight, project, {VALID} AS valid, created_at, expires_at, revoked_at, used_at
     FROM api_keys ORDER BY name, id""")  # noqa: S608
 ALL_VALID = text(f"SELECT id, name, prefix, hash AS digest, scopes, project FROM api_keys WHERE {VALID}")  # noqa: S608
 USED = text("""
@@ -43,6 +48,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     prefix: str
     scopes: list[str]
+    weight: int
+    project: str | None
     valid: bool
     created_at: datetime
     expires_at: datetime | None
@@ -64,26 +71,34 @@ class ValidKey(NamedTuple):
     prefix: str
     digest: bytes
     scopes: tuple[str, ...]
-    project: str | None
+    project: str | None = None
 
 
 async def create_key(
-    database: Database, actor: str, name: str, scopes: Collection[Scope], lifetime: timedelta | None = None
+    database: Database,
+    actor: str,
+    name: str,
+    scopes: Collection[Scope],
+    lifetime: timedelta | None = None,
+    *,
+    weight: int = 1,
+    project: str | None = None,
 ) -> str:
     """Create a key and return it; it cannot be shown again.
 
     Raises:
         Conflict: a valid key has this name.
-        Invalid: the name cannot be used, or no scope is given.
+        Invalid: the name, weight or project cannot be used, or no scope is given.
     """
     check_new_key(name, scopes)
+    check_share(weight, project)
     async with database.transaction() as connection:
         await connection.execute(LOCK)
         if (await connection.execute(NEWEST, {"name": name})).first() is not None:
             raise Conflict(
                 f"key {name!r} already exists", hint=f"choose another name, or replace it: mathrag key rotate {name}"
             )
-        return await _insert(connection, actor, "key create", name, sorted(scopes), lifetime)
+        return await _insert(connection, actor, "key create", name, sorted(scopes), lifetime, weight, project)
 
 
 def check_new_key(name: str, scopes: Collection[Scope]) -> None:
@@ -98,28 +113,84 @@ def check_new_key(name: str, scopes: Collection[Scope]) -> None:
         raise Invalid("`scope`: a key needs at least one scope", hint=f"choose one or more of {', '.join(Scope)}")
 
 
+def check_share(weight: int, project: str | None) -> None:
+    """Check a key's weight and project.
+
+    Raises:
+        Invalid: the weight is not between 1 and 100, or the project is not a valid name.
+    """
+    if not 1 <= weight <= MAX_WEIGHT:
+        raise Invalid(f"`weight`: {weight} is not between 1 and {MAX_WEIGHT}", hint=WEIGHT_HINT)
+    if project is not None and not is_usable(project):
+        raise Invalid(f"`project`: {project[:120]!r} is not a valid name", hint=NAME_HINT)
+
+
+async def change_key(
+    database: Database,
+    actor: str,
+    name: str,
+    weight: int | None = None,
+    project: str | msgspec.UnsetType | None = msgspec.UNSET,
+) -> tuple[int, str | None]:
+    """Change weight and project of all valid keys with a name, and return both.
+
+    Jobs that were submitted keep the weight of before.
+
+    Args:
+        weight: None leaves it unchanged.
+        project: None removes it.
+
+    Raises:
+        NotFound: no valid key has this name.
+        Invalid: the weight or the project cannot be used.
+    """
+    async with database.transaction() as connection:
+        await connection.execute(LOCK)
+        old = await _load_newest(connection, name)
+        new_weight = old.weight if weight is None else weight
+        new_project = old.project if isinstance(project, msgspec.UnsetType) else project
+        check_share(new_weight, new_project)
+        values = {"weight": new_weight, "project": new_project}
+        await connection.execute(CHANGE, {"name": name, **values})
+        await record_operation(connection, actor, "key set", name, **values)
+    return new_weight, new_project
+
+
+async def _load_newest(connection: AsyncConnection, name: str) -> Row[Any]:
+    found = (await connection.execute(NEWEST, {"name": name})).first()
+    if found is None:
+        raise NotFound(f"no valid key has the name {name!r}", hint="mathrag key list")
+    return found
+
+
 async def rotate_key(database: Database, actor: str, name: str, grace: timedelta) -> str:
-    """Create a key with the name, scopes and lifetime of the old one, which stays valid for `grace`; return it.
+    """Create a key with the name, scopes, lifetime, weight and project of the old one, which stays valid for `grace`;
+    return it.
 
     Raises:
         NotFound: no valid key has this name.
     """
     async with database.transaction() as connection:
         await connection.execute(LOCK)
-        old = (await connection.execute(NEWEST, {"name": name})).first()
-        if old is None:
-            raise NotFound(f"no valid key has the name {name!r}", hint="mathrag key list")
+        old = await _load_newest(connection, name)
         await connection.execute(RETIRE, {"name": name, "grace": grace})
-        return await _insert(connection, actor, "key rotate", name, old.scopes, old.lifetime)
+        return await _insert(connection, actor, "key rotate", name, old.scopes, old.lifetime, old.weight, old.project)
 
 
 async def _insert(
-    connection: AsyncConnection, actor: str, action: str, name: str, scopes: Collection[str], lifetime: timedelta | None
+    connection: AsyncConnection,
+    actor: str,
+    action: str,
+    name: str,
+    scopes: Collection[str],
+    lifetime: timedelta | None,
+    weight: int,
+    project: str | None,
 ) -> str:
     issued = shapes.issue_key()
-    values = {"name": name, "prefix": issued.prefix, "digest": issued.digest}
-    await connection.execute(INSERT, {**values, "scopes": list(scopes), "lifetime": lifetime})
-    await record_operation(connection, actor, action, name, prefix=issued.prefix, scopes=list(scopes))
+    noted = {"prefix": issued.prefix, "scopes": list(scopes), "weight": weight, "project": project}
+    await connection.execute(INSERT, {**noted, "name": name, "digest": issued.digest, "lifetime": lifetime})
+    await record_operation(connection, actor, action, name, **noted)
     return issued.key
 
 

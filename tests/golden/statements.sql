@@ -123,7 +123,7 @@
 
 
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
-        i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
+        i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 47) + (5040 * COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + COALESCE(CAST(j.code ->> 'turn_part' AS bigint), 0)) + CAST(5040 AS bigint) * (s.repeat * (j.total / j.repeats) + s.ordinal) / COALESCE(CAST(j.code ->> 'weight' AS bigint), 1) AS place
     FROM (SELECT * FROM jobs j
           WHERE j.ended_at IS NULL AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb)) ORDER BY j.rank, j.id OFFSET 0) j,
         LATERAL (SELECT * FROM samples WHERE job_id = j.id AND state = 0 LIMIT $2
@@ -190,12 +190,12 @@
     ORDER BY s.ordinal, s.repeat
 
 
-    WITH live AS (
-        SELECT min(id) AS oldest, min(COALESCE(CAST(code ->> 'turn' AS bigint), 0)) AS turn FROM jobs
-        WHERE ended_at IS NULL)
+    WITH live AS (SELECT min(id) AS oldest, min((5040 * COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + COALESCE(CAST(j.code ->> 'turn_part' AS bigint), 0))) AS turn FROM jobs j WHERE ended_at IS NULL)
     SELECT GREATEST(COALESCE(live.turn, 0), COALESCE(
-        (SELECT COALESCE(CAST(code ->> 'turn' AS bigint), 0) + total FROM jobs
-         WHERE code ->> 'submitted_by' IS NOT DISTINCT FROM $1 AND id >= live.oldest ORDER BY id DESC LIMIT 1), 0))
+            (SELECT (5040 * COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + COALESCE(CAST(j.code ->> 'turn_part' AS bigint), 0)) + (CAST(5040 AS bigint) * total + COALESCE(CAST(j.code ->> 'weight' AS bigint), 1) - 1) / COALESCE(CAST(j.code ->> 'weight' AS bigint), 1) FROM jobs j
+             WHERE code ->> 'submitted_by' IS NOT DISTINCT FROM $1 AND id >= live.oldest ORDER BY id DESC LIMIT 1),
+            0)) AS turn,
+        COALESCE((SELECT weight FROM api_keys WHERE name = $1 ORDER BY (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())) DESC, id DESC LIMIT 1), 1) AS weight
     FROM live
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
@@ -13,13 +13,26 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
-from services.orchestrator.metrics import ATTEMPTED, BOUNDS, BY_NAME, CATALOGUE, PLANS, Metrics, Window, horizon
+from services.orchestrator.metrics import (
+    ATTEMPTED,
+    BOUNDS,
+    BY_NAME,
+    CATALOGUE,
+    PLANS,
+    WORKED,
+    Metrics,
+    Window,
+    horizon,
+)
 from shared.calls import Generate, Request
 from shared.params import Params
 from shared.rag.answering import make_refusal_outcome
 from shared.replies import Failure, FailureKind, Reply, require
+from shared.runtime.queue import AnsweredCall, Claims, Receipt
 from shared.samples import Decision, Library, Sample, Steps, Trace
 from shared.settings import Telemetry
+from shared.shapes import Scope
+from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import serving
@@ -203,16 +216,41 @@ async def test_the_first_scrape_counts_from_now_on(database: Database, deps: Dep
     assert value(await scraper(), "mathrag_jobs_ended_total", state="completed") == 0
 
 
+async def test_keys_show_their_weight_samples_and_gpu_time(database: Database, scrape: Scraper) -> None:
+    await keys.create_key(database, "local", "ann", {Scope.SUBMIT}, weight=3)
+    await scene.submit_job(database, "closed-book", submitted_by="ann")
+    await scene.advance(database)
+    found = await scrape()
+    assert value(found, "mathrag_key_weight", key="ann") == 3
+    assert value(found, "mathrag_key_live_samples", key="ann") == 5
+    # The second call began 10 s before the first one ended, and ended 20 s after it.
+    now = datetime.now(UTC)
+    for began, ended in ((50, 20), (30, 0)):
+        taken = await scene.claim_some(database, 1)
+        started_at, ended_at = (now - timedelta(seconds=before) for before in (began, ended))
+        receipt = Receipt(started_at=started_at, ended_at=ended_at, epoch=1, device="cpu:0")
+        answer = AnsweredCall(call_id=taken.calls[0].id, reply=scene.answered(taken.calls[0]).reply, receipt=receipt)
+        await Claims(database, "worker-1", 60.0).answer(taken.token, [answer])
+        found = await scrape()
+    assert value(found, "mathrag_key_gpu_seconds_total", key="ann") == 50
+    await scene.drain(database, scene.ScriptedExecutor())
+    found = await scrape()
+    assert value(found, "mathrag_key_samples_ended_total", key="ann") == 5
+    assert value(found, "mathrag_key_live_samples", key="ann") == 0
+
+
 async def test_a_scrape_reads_by_index(database: Database, deps: Deps) -> None:
     window = Window("attempts a", "a.created_at", most=1)
     async with deps.database.transaction() as connection:
         await connection.execute(PLANS)
         now = await horizon(connection)
         values = {"since": now - timedelta(seconds=5), "until": now, "bounds": list(BOUNDS)}
-        statement = text("EXPLAIN " + ATTEMPTED.replace("$window", window.condition))
-        plan = "\n".join((await connection.execute(statement, values)).scalars())
-    assert "attempts_created" in plan
-    assert "Seq Scan" not in plan
+        for read in (ATTEMPTED, WORKED):
+            statement = text("EXPLAIN " + read.replace("$window", window.condition))
+            needed = {name: each for name, each in values.items() if f":{name}" in str(statement)}
+            plan = "\n".join((await connection.execute(statement, needed)).scalars())
+            assert "attempts_created" in plan
+            assert "Seq Scan" not in plan
 
 
 async def test_a_database_that_is_away_is_a_metric(deps: Deps) -> None:

@@ -13,6 +13,7 @@ from mathrag.client.answers import (
     PluginView,
     Readiness,
     Setting,
+    Shares,
 )
 from mathrag.client.operations import C, Group, Listing, Operation
 
@@ -24,6 +25,7 @@ class Service(Group[C]):
     readiness = Operation(service.readiness, Readiness)
     checks = Operation(service.checks, Readiness)
     now = Operation(service.now, Now)
+    shares = Operation(service.shares, Shares)
     settings = Operation(service.settings, list[Setting])
 
 

@@ -1,4 +1,4 @@
-"""Serves `/v1/gpus` and `/v1/now`: devices, their residencies, and the current work of the stack."""
+"""Serves `/v1/gpus`, `/v1/now` and `/v1/shares`: devices, the current work of the stack, and what each key uses."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from mathrag.errors import NotFound, Unavailable
 from mathrag.messages import make_hint
-from services.orchestrator.access.identity import Actor
+from services.orchestrator.access.identity import Actor, RequestCaller
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
@@ -18,7 +18,8 @@ from services.orchestrator.probes import TOLERATED
 from services.orchestrator.scheduling.scheduler import NextFlip, predict_next_flip
 from shared.lease.lease import RedisLease
 from shared.runtime import queue
-from shared.shapes import Scope
+from shared.runtime.shares import Shares, load_shares
+from shared.shapes import Scope, allows
 from shared.storage import database, devices, jobs
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
@@ -270,3 +271,18 @@ async def load_activity(deps: Deps) -> Now:
         each.device: predict_next_flip(each.device, [model.name for model in each.models], work) for each in devices
     }
     return Now(devices=devices, lanes=work, next_flips={name: flip for name, flip in flips.items() if flip is not None})
+
+
+# Serves `/v1/shares`: what each key may use and has used.
+
+shares_router = APIRouter(prefix="/v1/shares", tags=["gpus"])
+
+
+@route(shares_router, "GET", "", Scope.READ, "Get the shares of keys", answers(Shares))
+async def get_shares(deps: RequestDeps, caller: RequestCaller) -> Response:
+    """Returns the weight, project, samples and GPU time of each valid key. A key without the scope `operate` sees only
+    itself (docs/how-to/security.md#several-people-on-one-gpu).
+    """
+    own = None if allows(caller.scopes, Scope.OPERATE) else caller.name
+    async with deps.database.snapshot() as connection:
+        return json(await load_shares(connection, deps.settings.limits, own))

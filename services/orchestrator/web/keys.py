@@ -6,11 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
-from mathrag.errors import Conflict
+from mathrag.errors import Conflict, Invalid
 from services.orchestrator.access import identity
 from services.orchestrator.access.identity import SIGN_IN
-from services.orchestrator.deps import RequestDeps
+from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.page import Visit, Visitor, go_to, list_messages, page
+from shared.runtime.shares import load_shares
 from shared.shapes import Scope, parse_duration
 from shared.storage import keys
 
@@ -22,8 +23,8 @@ TAKEN = "a valid key has this name: rotate that key, or choose another name"
 
 @page(router, "/keys", Scope.OPERATE)
 async def list_keys(visit: Visitor, deps: RequestDeps) -> Response:
-    """Lists all keys ever created, with a form that creates one."""
-    return _show(visit, await keys.list_keys(deps.database))
+    """Lists all keys ever created, and what the valid ones use, with a form that creates one."""
+    return await _show(visit, deps, await keys.list_keys(deps.database))
 
 
 @page(router, "/keys", Scope.OPERATE, method="POST")
@@ -33,9 +34,12 @@ async def create(
     scope: Annotated[list[Scope], Form(default_factory=list)],
     name: Annotated[str, Form()] = "",
     lifetime: Annotated[str, Form()] = "",
+    weight: Annotated[str, Form()] = "",
+    project: Annotated[str, Form()] = "",
 ) -> Response:
     """Creates a key and shows it, or the errors. It does not redirect: only this answer may hold the key."""
     values = {"name": name.strip(), "scope": " ".join(scope), "lifetime": lifetime.strip()}
+    values |= {"weight": weight.strip(), "project": project.strip()}
     messages = list_messages(values, _check)
     found = await keys.list_keys(deps.database)
     if any(key.valid and key.name == values["name"] for key in found):
@@ -43,12 +47,16 @@ async def create(
     if not messages:
         span = parse_duration("`lifetime`", values["lifetime"]) if values["lifetime"] else None
         try:
-            made = await keys.create_key(deps.database, visit.actor, values["name"], set(scope), span)
+            made = await keys.create_key(
+                deps.database, visit.actor, values["name"], set(scope), span,
+                weight=_parse_weight(values["weight"]), project=values["project"] or None,
+            )  # fmt: skip
         except Conflict:  # another form has created it in this moment
             messages["name"] = TAKEN
         else:
-            return _show(visit, await keys.list_keys(deps.database), made={"name": values["name"], "key": made})
-    return _show(visit, found, status=422, values=values, messages=messages)
+            listed = await keys.list_keys(deps.database)
+            return await _show(visit, deps, listed, made={"name": values["name"], "key": made})
+    return await _show(visit, deps, found, status=422, values=values, messages=messages)
 
 
 @page(router, "/keys/{name}/rotate", Scope.OPERATE, method="POST")
@@ -58,9 +66,9 @@ async def rotate(visit: Visitor, deps: RequestDeps, name: str, grace: Annotated[
     messages = list_messages({"grace": typed}, lambda left: parse_duration("`grace`", left.get("grace", GRACE)))
     if messages:
         found = await keys.list_keys(deps.database)
-        return _show(visit, found, status=422, rotated=name, grace=typed, messages=messages)
+        return await _show(visit, deps, found, status=422, rotated=name, grace=typed, messages=messages)
     made = await keys.rotate_key(deps.database, visit.actor, name, parse_duration("`grace`", typed))
-    return _show(visit, await keys.list_keys(deps.database), made={"name": name, "key": made})
+    return await _show(visit, deps, await keys.list_keys(deps.database), made={"name": name, "key": made})
 
 
 @page(router, "/keys/{prefix}/revoke", Scope.OPERATE, method="POST")
@@ -75,10 +83,18 @@ def _check(left: Mapping[str, str]) -> None:
     keys.check_new_key(left.get("name", "stands-in"), [Scope(each) for each in left.get("scope", Scope.READ).split()])
     if left.get("lifetime"):
         parse_duration("`lifetime`", left["lifetime"])
+    keys.check_share(_parse_weight(left.get("weight", "")), left.get("project") or None)
 
 
-def _show(
+def _parse_weight(typed: str) -> int:
+    if typed and not re.fullmatch(r"[0-9]{1,3}", typed):
+        raise Invalid(f"`weight`: {typed[:40]!r} is not a whole number", hint=keys.WEIGHT_HINT)
+    return int(typed or 1)
+
+
+async def _show(
     visit: Visit,
+    deps: Deps,
     found: Sequence[keys.ApiKey],
     *,
     status: int = 200,
@@ -91,6 +107,7 @@ def _show(
     """Answer with the page.
 
     Args:
+        deps: where the keys' shares are read.
         found: all keys.
         made: name and text of the key that this request has created.
         values: the input of the form for a new key.
@@ -98,8 +115,10 @@ def _show(
         rotated: name of the key whose rotation failed.
         grace: the input for its grace.
     """
+    async with deps.database.snapshot() as connection:
+        shares = await load_shares(connection, deps.settings.limits)
     return visit.show(
-        "keys/keys.html", title="API keys", status=status, keys=found,
+        "keys/keys.html", title="API keys", status=status, keys=found, shares=shares,
         # By name: a rotation replaces the newest valid key, which comes last.
         newest={key.name: key.prefix for key in found if key.valid},
         own=visit.request.state.prefix, asked_for=visit.request.state.keyring is not None,

@@ -274,6 +274,15 @@ async def test_a_created_key_works_and_is_shown_once(
     assert (made.expires_at - made.created_at).days == 90
 
 
+async def test_weight_and_project_are_stored_and_shown_with_the_keys_use(api: Api, database: Database) -> None:
+    await submit(api, "/keys", {**ALICE, "weight": "3", "project": "thesis"})
+    await submit(api, "/keys", {"name": "bob", "scope": ["read"]})
+    await scene.submit_job(database, "closed-book", submitted_by="alice")
+    shown = " ".join(re.sub(r"<[^>]+>", " ", await text(api, "/keys")).split())
+    assert "no limit of samples, no limit of GPU time" in shown
+    assert "alice 3 thesis 5 0 0.0 bob 1 none 0 0 0.0" in shown
+
+
 async def test_all_keys_are_listed_with_their_states(keyed: Api, database: Database) -> None:
     await sign_in(keyed, database, Scope.OPERATE)
     await submit(keyed, "/keys", ALICE)
@@ -303,6 +312,11 @@ async def test_all_mistakes_stand_beside_what_was_typed(
         ({"name": "", "scope": ["submit", "operate"]}, {"name": "not a valid name"}),
         ({"name": "mrg_1", "scope": ["submit"]}, {"name": "looks like a key"}),
         ({"name": '"><b>', "scope": ["read"]}, {"name": "not a valid name"}),
+        (
+            {"name": "bob", "scope": ["read"], "weight": "101", "project": "a b"},
+            {"weight": "101 is not between 1 and 100", "project": "not a valid name"},
+        ),
+        ({"name": "bob", "scope": ["read"], "weight": "-1"}, {"weight": "'-1' is not a whole number"}),
     ):
         with subtests.test(fields=fields):
             reply = await submit(api, "/keys", fields)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from configparser import RawConfigParser
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
+from msgspec import UNSET
 from typer.testing import Result
 
 from mathrag.cli.output import Exit
@@ -29,8 +31,8 @@ from tests.unit.commands import Server, mathrag, says
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALICE = ApiKey(
-    name="alice", prefix="mrg_1a2b3c4d", scopes=["read", "submit"], valid=True, created_at=NOON, expires_at=None,
-    revoked_at=None, used_at=NOON,
+    name="alice", prefix="mrg_1a2b3c4d", scopes=["read", "submit"], weight=2, project=None, valid=True,
+    created_at=NOON, expires_at=None, revoked_at=None, used_at=NOON,
 )  # fmt: skip
 
 
@@ -41,9 +43,13 @@ ALICE = ApiKey(
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     seen: list[tuple[Any, ...]] = []
 
-    async def create_key(_database: object, *arguments: Any) -> str:
-        seen.append(("create", *arguments))
+    async def create_key(_database: object, *arguments: Any, **share: Any) -> str:
+        seen.append(("create", *arguments, share))
         return "mrg_the_key"
+
+    async def change_key(_database: object, *arguments: Any) -> tuple[int, str | None]:
+        seen.append(("set", *arguments))
+        return 3, None
 
     async def rotate_key(_database: object, *arguments: Any) -> str:
         seen.append(("rotate", *arguments))
@@ -57,7 +63,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return [ALICE]
 
     monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql+asyncpg://nobody@127.0.0.1:1/none")
-    for function in (create_key, rotate_key, revoke_keys, list_keys):
+    for function in (create_key, change_key, rotate_key, revoke_keys, list_keys):
         monkeypatch.setattr(keys, function.__name__, function)
     return seen
 
@@ -67,10 +73,12 @@ def key(*arguments: str) -> Result:
 
 
 def test_a_new_key_is_the_only_thing_on_stdout(asked: list[Any]) -> None:
-    done = key("create", "alice", "--scope", "read", "--scope", "submit", "--expires", "90d")
+    share = ("--weight", "3", "--project", "thesis")
+    done = key("create", "alice", "--scope", "read", "--scope", "submit", "--expires", "90d", *share)
     assert (done.exit_code, done.stdout) == (0, "mrg_the_key\n")
     assert "it is shown only once" in done.stderr
-    assert asked == [("create", "local", "alice", {Scope.READ, Scope.SUBMIT}, timedelta(days=90))]
+    assert asked == [("create", "local", "alice", {Scope.READ, Scope.SUBMIT}, timedelta(days=90), asked[0][-1])]
+    assert asked[0][-1] == {"weight": 3, "project": "thesis"}
 
 
 @pytest.mark.parametrize(("keys", "said"), [("auto", True), ("required", False)])
@@ -82,9 +90,29 @@ def test_a_key_for_a_stack_that_asks_for_none_says_so(
     assert asked
 
 
-def test_a_key_without_expiry_has_none(asked: list[Any]) -> None:
+def test_a_key_has_no_expiry_and_the_weight_one_unless_asked_for(asked: list[Any]) -> None:
     key("create", "alice", "--scope", "operate")
-    assert asked[0][-1] is None
+    assert asked[0][-2:] == (None, {"weight": 1, "project": None})
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        (("--weight", "3"), (3, UNSET)),
+        (("--no-project",), (None, None)),
+        (("--project", "thesis", "--weight", "2"), (2, "thesis")),
+    ],
+)
+def test_what_is_not_named_stays_unchanged(asked: list[Any], options: Sequence[str], change: Sequence[Any]) -> None:
+    assert key("set", "alice", *options).stdout == "alice has weight 3 and no project.\n"
+    assert asked == [("set", "local", "alice", *change)]
+    assert json.loads(key("set", "alice", *options, "--json").stdout) == {"name": "alice", "weight": 3, "project": None}
+
+
+@pytest.mark.parametrize("options", [(), ("--project", "thesis", "--no-project")])
+def test_a_change_of_nothing_or_of_two_kinds_is_a_usage_error(asked: list[Any], options: Sequence[str]) -> None:
+    assert key("set", "alice", *options).exit_code == 2
+    assert not asked
 
 
 def test_a_key_may_be_json(asked: list[Any]) -> None:
@@ -104,8 +132,8 @@ def test_a_revocation_says_which_keys_ended(asked: list[Any]) -> None:
 
 def test_the_list_shows_everything_but_keys(asked: list[Any]) -> None:
     head, line = key("list").stdout.splitlines()
-    assert head.split() == ["NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"]
-    assert line.split() == ["alice", "mrg_1a2b3c4d", "read,submit", "valid", "-", "2026-11-21", "12:00"]
+    assert head.split() == ["NAME", "PREFIX", "SCOPES", "WEIGHT", "PROJECT", "STATE", "EXPIRES", "USED"]
+    assert line.split() == ["alice", "mrg_1a2b3c4d", "read,submit", "2", "-", "valid", "-", "2026-11-21", "12:00"]
 
 
 @pytest.mark.parametrize("span", ["90", "d", "1y", "-1d", "1.5h", ""])
@@ -118,7 +146,7 @@ def test_a_span_of_time_that_is_none_is_a_usage_error(asked: list[Any], span: st
 
 
 def test_a_refusal_of_the_storage_has_its_exit_code(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def taken(*_: Any) -> str:
+    async def taken(*_: Any, **_share: Any) -> str:
         raise Conflict("there is already a key 'alice'", hint="mathrag key rotate alice")
 
     monkeypatch.setattr(keys, "create_key", taken)
