@@ -39,8 +39,8 @@ def shares(as_json: AsJson = False) -> None:
         if as_json:
             print_json(found)
             return
-        columns = ("key", "weight", "project", "live_samples", "ended_samples", "gpu_s")
-        rows = [[each[column] for column in columns] for each in found["keys"]]
+        columns = ("key", "weight", "project", "live_samples", "ended_samples")
+        rows = [[*(each[column] for column in columns), f"{each['gpu_s']:.1f}"] for each in found["keys"]]
         print_table(("KEY", "WEIGHT", "PROJECT", "UNFINISHED", "ENDED 24H", "GPU S 24H"), rows)
         for limit in ("samples_per_key", "gpu_s_per_key"):
             typer.echo(f"limits.{limit}: {found[limit] or 'none'}")

@@ -543,12 +543,12 @@ ATTEMPTED = """
     FROM attempts a JOIN calls c ON c.id = a.call_id
     CROSS JOIN LATERAL (SELECT CAST(extract(epoch FROM a.ended_at - a.started_at) AS double precision) AS seconds) d
     WHERE $window GROUP BY c.lane, c.role, a.outcome, bucket"""
-WORKED = """
+WORKED = fill_names("""
     SELECT DISTINCT j.code ->> 'submitted_by' AS key, a.device, a.started_at, a.ended_at
-    FROM attempts a JOIN steps t ON t.call_id = a.call_id AND t.created JOIN samples s ON s.id = t.sample_id
+    FROM attempts a JOIN steps t ON {ACCEPTED_FOR} t.call_id AND t.created JOIN samples s ON s.id = t.sample_id
     JOIN jobs j ON j.id = s.job_id
-    WHERE a.accepted AND a.epoch IS NOT NULL AND j.code ->> 'submitted_by' IS NOT NULL AND $window
-    ORDER BY a.started_at"""
+    WHERE a.epoch IS NOT NULL AND j.code ->> 'submitted_by' IS NOT NULL AND $window
+    ORDER BY a.started_at""")
 SERVED = fill_names("""
     SELECT j.code ->> 'submitted_by' AS key, count(*) AS n FROM samples s JOIN jobs j ON j.id = s.job_id
     WHERE s.kind = 'item' AND s.state IN {DONE} AND j.code ->> 'submitted_by' IS NOT NULL AND $window

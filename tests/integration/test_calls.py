@@ -764,4 +764,4 @@ async def test_a_revived_call_has_the_rank_of_the_job_that_wants_it(database: Da
     assert await claim(database) is None
     await submit_job(database, "closed-book", rank=10)
     await advance(database)
-    assert await scalar(database, "SELECT place >> 40 FROM queue") == 10
+    assert await scalar(database, "SELECT place >> 47 FROM queue") == 10

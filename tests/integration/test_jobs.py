@@ -245,7 +245,7 @@ async def test_a_cancel_that_meets_the_expansion_cancels_the_new_samples_too(dat
 
 # What may change about a job after it was accepted, and what that does to its calls.
 
-RANKS = "SELECT place >> 40 AS rank, count(*) FROM queue GROUP BY rank ORDER BY rank"
+RANKS = "SELECT place >> 47 AS rank, count(*) FROM queue GROUP BY rank ORDER BY rank"
 
 
 async def test_a_new_rank_counts_for_the_calls_in_the_queue(database: Database) -> None:

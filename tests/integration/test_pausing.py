@@ -155,7 +155,7 @@ async def test_a_new_job_revives_the_calls_of_a_paused_one(database: Database) -
     await pause(database, uuid.UUID(str(await scalar(database, "SELECT public_id FROM jobs"))))
     await submit_job(database, "closed-book", rank=50)
     await advance(database)
-    assert await rows(database, "SELECT place >> 40 FROM queue") == [(50,), (50,)]
+    assert await rows(database, "SELECT place >> 47 FROM queue") == [(50,), (50,)]
     await completes(database, ["paused", "completed"])
 
 

@@ -243,7 +243,7 @@ async def test_a_call_that_two_jobs_wait_for_is_as_urgent_as_the_more_urgent_one
     await furnish(database)
     for rank in (first, second):
         await job(database, f"of rank {rank}", "a-generator", rank=rank)
-    assert await rows(database, "SELECT count(*), place >> 40 AS rank FROM queue GROUP BY rank") == [
+    assert await rows(database, "SELECT count(*), place >> 47 AS rank FROM queue GROUP BY rank") == [
         (5, min(first, second))
     ]
 
@@ -253,7 +253,7 @@ async def test_samples_of_two_jobs_in_one_batch_ask_with_the_more_urgent_rank(da
     for rank in (0, 100):
         await submit_job(database, "closed-book", name=f"of rank {rank}", rank=rank)
     await advance(database)
-    assert await rows(database, "SELECT count(*), place >> 40 AS rank FROM queue GROUP BY rank") == [(5, 0)]
+    assert await rows(database, "SELECT count(*), place >> 47 AS rank FROM queue GROUP BY rank") == [(5, 0)]
 
 
 async def flipped(database: Database, model_id: int, *, load_s: float, apart_s: float) -> None:

@@ -39,6 +39,14 @@ def test_a_guard_that_does_not_answer_is_said(server: Server) -> None:
     assert "does not answer: refused" in mathrag("gpu").stdout
 
 
+def test_shares_are_shown_with_the_limits(server: Server) -> None:
+    server(says(make_example("Shares", keys=[{**make_example("Shares")["keys"][0], "gpu_s": 2 / 3}])))
+    head, alice, *limits = mathrag("gpu", "shares").stdout.splitlines()
+    assert head.split() == ["KEY", "WEIGHT", "PROJECT", "UNFINISHED", "ENDED", "24H", "GPU", "S", "24H"]
+    assert alice.split() == ["alice", "3", "thesis", "600", "1200", "0.7"]
+    assert limits == ["limits.samples_per_key: none", "limits.gpu_s_per_key: 36000.0"]
+
+
 @pytest.mark.parametrize("verb", ["drain", "release", "retry"])
 def test_the_only_device_need_not_be_named(server: Server, verb: str) -> None:
     requests = server(lambda r: httpx2.Response(200, json=[EXAMPLE] if r.method == "GET" else DRAINED))
