@@ -69,6 +69,7 @@ from shared.storage.database import (
     KeyedRequest,
     make_not_found,
     run_once,
+    show_all,
     sql,
     try_decode_params,
 )
@@ -627,8 +628,9 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
         InProgress: another request is taking one of the names.
     """
     asked = [(draft.submission.submitted_by, draft.samples) for draft in drafts]
-    await admit(connection, settings.limits, asked)
-    turns = await take_turns(connection, asked)
+    async with show_all(connection):
+        await admit(connection, settings.limits, asked)
+        turns = await take_turns(connection, asked)
     names = await _reserve_names(connection, [draft.submission for draft in drafts])
     # In a thread because hashing a pipeline takes milliseconds.
     rows = await to_thread.run_sync(_make_rows, drafts, names, turns)

@@ -195,6 +195,15 @@ def _report_limits() -> Iterator[None]:
         raise
 
 
+@asynccontextmanager
+async def show_all(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Show this transaction the rows of all projects within the block, for what is counted over all of them."""
+    if get_project() is not None:
+        await connection.execute(_RESTRICT, {"project": ""})
+    yield
+    await _restrict(connection)
+
+
 async def _restrict(connection: AsyncConnection) -> None:
     """Limit this transaction to the task's project."""
     if (project := get_project()) is not None:

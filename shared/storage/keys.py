@@ -91,7 +91,7 @@ async def create_key(
         Invalid: the name, weight or project cannot be used, or no scope is given.
     """
     check_new_key(name, scopes)
-    check_share(weight, project)
+    check_share(weight, project, scopes)
     async with database.transaction() as connection:
         await connection.execute(LOCK)
         if (await connection.execute(NEWEST, {"name": name})).first() is not None:
@@ -113,16 +113,18 @@ def check_new_key(name: str, scopes: Collection[Scope]) -> None:
         raise Invalid("`scope`: a key needs at least one scope", hint=f"choose one or more of {', '.join(Scope)}")
 
 
-def check_share(weight: int, project: str | None) -> None:
+def check_share(weight: int, project: str | None, scopes: Collection[str]) -> None:
     """Check a key's weight and project.
 
     Raises:
-        Invalid: the weight is not between 1 and 100, or the project is not a valid name.
+        Invalid: the weight is not between 1 and 100, the project is not a valid name, or the key is an operator's.
     """
     if not 1 <= weight <= MAX_WEIGHT:
         raise Invalid(f"`weight`: {weight} is not between 1 and {MAX_WEIGHT}", hint=WEIGHT_HINT)
     if project is not None and not is_usable(project):
         raise Invalid(f"`project`: {project[:120]!r} is not a valid name", hint=NAME_HINT)
+    if project is not None and Scope.OPERATE in scopes:
+        raise Invalid("`project`: an operator's key sees all projects", hint="leave out the project, or the scope")
 
 
 async def change_key(
@@ -149,7 +151,7 @@ async def change_key(
         old = await _load_newest(connection, name)
         new_weight = old.weight if weight is None else weight
         new_project = old.project if isinstance(project, msgspec.UnsetType) else project
-        check_share(new_weight, new_project)
+        check_share(new_weight, new_project, old.scopes)
         values = {"weight": new_weight, "project": new_project}
         await connection.execute(CHANGE, {"name": name, **values})
         await record_operation(connection, actor, "key set", name, **values)

@@ -276,7 +276,6 @@ class Identity:
             state = scope.setdefault("state", {})
             state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
             state["keyring"], state["sessions"], state["csrf"] = self._keyring, self._sessions, None
-            state["project"] = None
             if not (self._keyring is None or scope["path"] in OPEN or is_open(scope["path"])):
                 found = await self._find_key(scope, self._keyring)
                 state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes

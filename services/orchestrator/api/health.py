@@ -12,12 +12,14 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from mathrag.check import Check
+from mathrag.errors import Forbidden
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.metrics import Metrics
 from services.orchestrator.probes import checks, list_readiness_probes, probes
 from shared.shapes import Scope
+from shared.storage.database import get_project
 
 router = APIRouter(tags=["health"])
 
@@ -75,8 +77,10 @@ RESPONSE: dict[int | str, dict[str, Any]] = {
 @route(metrics_router, "GET", "/metrics", Scope.READ, "Metrics", RESPONSE, response_class=Response)
 async def metrics(request: Request, deps: RequestDeps) -> Response:
     """Returns the metrics for Prometheus (docs/how-to/telemetry.md#metrics); an answer is cached for five seconds.
-    Answers 404 if the operator has switched metrics off.
+    Answers 404 if the operator has switched metrics off, and 403 to a key of a project: they are those of all.
     """
+    if get_project() is not None:
+        raise Forbidden("these are the metrics of all projects", hint="use a key without a project")
     found: Metrics = request.app.state.metrics
     return Response(await found.text(deps), media_type=CONTENT_TYPE_LATEST)
 

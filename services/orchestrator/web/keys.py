@@ -80,10 +80,11 @@ async def revoke(visit: Visitor, deps: RequestDeps, prefix: str) -> Response:
 
 def _check(left: Mapping[str, str]) -> None:
     """Check the fields of a new key that were not found wrong before; others are replaced by usable values."""
-    keys.check_new_key(left.get("name", "stands-in"), [Scope(each) for each in left.get("scope", Scope.READ).split()])
+    scopes = [Scope(each) for each in left.get("scope", Scope.READ).split()]
+    keys.check_new_key(left.get("name", "stands-in"), scopes)
     if left.get("lifetime"):
         parse_duration("`lifetime`", left["lifetime"])
-    keys.check_share(_parse_weight(left.get("weight", "")), left.get("project") or None)
+    keys.check_share(_parse_weight(left.get("weight", "")), left.get("project") or None, scopes)
 
 
 def _parse_weight(typed: str) -> int:
