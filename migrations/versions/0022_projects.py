@@ -24,13 +24,20 @@ COMMENT ON COLUMN {{table}}.project IS 'keys of other projects do not see the ro
 ALTER TABLE {{table}} ENABLE ROW LEVEL SECURITY;
 CREATE POLICY of_project ON {{table}} USING ({MINE} IN ('', COALESCE(project, {MINE})))
     WITH CHECK ({MINE} IN ('', project));
-CREATE POLICY of_project_alone ON {{table}} AS RESTRICTIVE FOR DELETE USING ({MINE} IN ('', project));
 """
 # What is made from something of a project belongs to it, also if a caller without a project makes it.
 INHERIT = """
 CREATE FUNCTION inherit_project() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    named text;
 BEGIN
-    IF NEW.project IS NOT NULL THEN
+    IF TG_TABLE_NAME = 'prompts' THEN
+        SELECT project INTO named FROM public.prompts WHERE name = NEW.name LIMIT 1;
+        IF FOUND AND NEW.project IS NOT NULL AND named IS NULL THEN
+            RAISE EXCEPTION 'a prompt of no project' USING ERRCODE = 'insufficient_privilege';
+        END IF;
+        NEW.project := COALESCE(NEW.project, named);
+    ELSIF NEW.project IS NOT NULL THEN
         RETURN NEW;
     ELSIF TG_TABLE_NAME = 'jobs' THEN
         NEW.project := COALESCE((SELECT project FROM public.datasets WHERE id = NEW.dataset_id),
@@ -45,9 +52,19 @@ BEGIN
     RETURN NEW;
 END $$;
 """
-INHERITING = ("batches", "jobs", "label_sets", "rule_banks")
+INHERITING = ("batches", "jobs", "label_sets", "prompts", "rule_banks")
+# A policy would delete nothing, and say nothing.
+KEEP = f"""
+CREATE FUNCTION keep_shared() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF {MINE} NOT IN ('', COALESCE(OLD.project, '')) THEN
+        RAISE EXCEPTION 'a row of no project' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN OLD;
+END $$;
+"""
+DELETABLE = ("files", "graphs", "rule_banks")
 DOWN = """
-DROP POLICY of_project_alone ON {table};
 DROP POLICY of_project ON {table};
 ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;
 ALTER TABLE {table} DROP COLUMN project;
@@ -60,11 +77,16 @@ def upgrade() -> None:
     run(INHERIT)
     for table in INHERITING:
         run(f"CREATE TRIGGER inherit_project BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION inherit_project();")
+    run(KEEP)
+    for table in DELETABLE:
+        run(f"CREATE TRIGGER keep_shared BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION keep_shared();")
 
 
 def downgrade() -> None:
+    for table in DELETABLE:
+        run(f"DROP TRIGGER keep_shared ON {table};")
     for table in INHERITING:
         run(f"DROP TRIGGER inherit_project ON {table};")
-    run("DROP FUNCTION inherit_project();")
+    run("DROP FUNCTION keep_shared();\nDROP FUNCTION inherit_project();")
     for table in TABLES:
         run(DOWN.format(table=table))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ class Member:
     """Sends requests with a key of a project."""
 
     def __init__(self, api: Api, key: str) -> None:
-        self._http, self._headers = api.http, {"authorization": f"Bearer {key}"}
+        self._http, self._headers = api.http, {"authorization": f"Bearer {key}", "if-match": "*"}
 
     async def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         return await self._http.request(method, path, headers=self._headers, **request)
@@ -51,7 +52,9 @@ async def api(database: Database, redis_url: str, owner_url: str) -> AsyncIterat
 
 async def make_member(api: Api, database: Database, owner_url: str, name: str, project: str | None) -> Member:
     key = await keys.create_key(database, "local", name, SCOPES)
-    await scene.force(owner_url, "UPDATE api_keys SET project = :project WHERE name = :name", project=project, name=name)
+    await scene.force(
+        owner_url, "UPDATE api_keys SET project = :project WHERE name = :name", project=project, name=name
+    )
     return Member(api, key)
 
 
@@ -68,12 +71,13 @@ JOB = {"name": "crimson-job", "dataset": "crimson-items", "corpus": "crimson-doc
        "params": scene.QUALITY_ALONE}  # fmt: skip
 
 
-async def make_everything(ann: Member, database: Database) -> dict[str, str]:
+async def make_everything(ann: Member, database: Database, graph: str = "") -> dict[str, str]:
     """Make one object of every kind; return the values of paths' parameters by name."""
     job = (await ann.ok("POST", "/v1/jobs", json=JOB))["id"]
     await finished(database)
     await ann.ok("PATCH", f"/v1/jobs/{job}/samples/0/note", json={"note": "crimson-note"})
-    await ann.ok("POST", "/v1/graphs", params={"name": "crimson-graph"}, content=b"".join(FACTS))
+    if not graph:
+        await ann.ok("POST", "/v1/graphs", params={"name": "crimson-graph"}, content=b"".join(FACTS))
     await ann.ok("POST", "/v1/rules/import", params={"name": "crimson-bank", "graph": "crimson-graph"}, content=RULE)
     await ann.ok("POST", "/v1/prompts", json={"name": "crimson-prompt", "text": "crimson {{question}} {{context}}"})
     await ann.ok("POST", "/v1/experiments", json=EXPERIMENT)
@@ -116,7 +120,15 @@ def list_reads(api: Api) -> list[str]:
 def fill(path: str, made: Mapping[str, str]) -> str:
     """Put the names of what was made into a path and its query."""
     kind = path.removeprefix("/v1").split("/")[1]
-    numbers = {"index": "0", "number": "1", "document": "d1", "device": "cpu:0", "path": "app.css", "left_index": "0", "left_repeat": "0"}
+    numbers = {
+        "index": "0",
+        "number": "1",
+        "document": "d1",
+        "device": "cpu:0",
+        "path": "app.css",
+        "left_index": "0",
+        "left_repeat": "0",
+    }
     names = {**made, **numbers, "name": made.get(kind, "absent"), "file": made["file_id"], "batch": made["batch_id"]}
     query = "&".join(f"{name}={made['job']}" for name in JOBS_OF_QUERY.get(path, ()))
     return PARAMETER.sub(lambda match: names[match[1]], path) + (f"?{query}" if query else "")
@@ -128,7 +140,11 @@ async def test_what_another_project_has_is_as_if_it_did_not_exist(
     ann = await make_member(api, database, owner_url, "ann", "red")
     bob = await make_member(api, database, owner_url, "bob", "blue")
     made = await make_everything(ann, database)
-    absent = {name: value.replace("crimson", "absent") for name, value in made.items()} | {"job": ABSENT, "batch_id": f"batch_{ABSENT}", "file_id": f"file-{ABSENT}"}
+    absent = {name: value.replace("crimson", "absent") for name, value in made.items()} | {
+        "job": ABSENT,
+        "batch_id": f"batch_{ABSENT}",
+        "file_id": f"file-{ABSENT}",
+    }
     for path in list_reads(api):
         if path in STREAMS:
             continue
@@ -143,3 +159,118 @@ async def test_what_another_project_has_is_as_if_it_did_not_exist(
                 assert (seen.status_code, ONCE.sub("", text)) == (expected.status_code, ONCE.sub("", expected.text))
             assert not re.search(r"crimson|What is \d plus", text)
             assert made["job"] not in text
+
+
+async def test_a_request_that_names_something_of_another_project_is_refused_as_for_something_unknown(
+    api: Api, database: Database, owner_url: str, subtests: pytest.Subtests
+) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    bob = await make_member(api, database, owner_url, "bob", "blue")
+    made = await make_everything(ann, database)
+    job, batch = made["job"], made["batch_id"]
+    closed = {"name": "bobs", "dataset": "crimson-items", "pipeline": "closed-book"}
+    requests: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", "/v1/jobs", {"json": closed}),
+        ("POST", "/v1/plan", {"json": {"job": closed}}),
+        ("POST", "/v1/search", {"json": {"question": "q", "corpus": "crimson-docs"}}),
+        ("POST", "/v1/chat", {"json": {"question": "q", "corpus": "crimson-docs"}}),
+        ("POST", "/v1/experiments", {"json": {**EXPERIMENT, "name": "bobs"}}),
+        ("POST", "/v1/labels/sets", {"json": {"name": "bobs", "job": job, "what": "answers", "size": 1}}),
+        ("POST", "/v1/rules", {"json": {"name": "bobs", "graph": "crimson-graph", "mining": {"miner": "amie"}}}),
+        ("POST", "/v1/datasets/crimson-items/draw", {"json": {"name": "bobs", "size": 1}}),
+        ("POST", "/v1/datasets/generate", {"json": {"name": "bobs", "corpus": "crimson-docs", "size": 1}}),
+        ("PATCH", f"/v1/jobs/{job}", {"json": {"rank": 1}}),
+        ("PATCH", f"/v1/jobs/{job}/samples/0/note", {"json": {"note": "bobs"}}),
+        *(("POST", f"/v1/jobs/{job}/{action}", {}) for action in ("cancel", "pause", "resume", "requeue")),
+        ("POST", f"/v1/jobs/{job}/measure", {"json": {"params": {"metrics": {"names": ["faithfulness"]}}}}),
+        ("POST", "/v1/experiments/crimson-experiment/cancel", {}),
+        ("POST", "/v1/experiments/crimson-experiment/resume", {}),
+        ("POST", "/v1/labels/sets/crimson-labels/tasks/1/labels", {"json": {"value": "right"}}),
+        ("DELETE", "/v1/graphs/crimson-graph", {}),
+        ("DELETE", "/v1/rules/crimson-bank", {}),
+        ("DELETE", f"/openai/v1/files/{made['file_id']}", {}),
+        ("POST", f"/openai/v1/batches/{batch}/cancel", {}),
+        ("POST", "/openai/v1/chat/completions", {
+            "json": {"model": "mathrag-gate@crimson-docs", "messages": [{"role": "user", "content": "q"}]}
+        }),
+    ]  # fmt: skip
+    before = await scene.rows(database, "SELECT count(*), max(version) FROM jobs")
+    for method, path, request in requests:
+        with subtests.test(f"{method} {path}"):
+            answer = await bob.send(method, path, **request)
+            assert answer.status_code == 404, answer.text
+    assert await scene.rows(database, "SELECT count(*), max(version) FROM jobs") == before
+
+
+async def test_what_is_made_of_something_belongs_to_its_project_whoever_makes_it(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    eve = await make_member(api, database, owner_url, "eve", None)
+    await ann.ok("POST", "/v1/graphs", params={"name": "crimson-graph"}, content=b"".join(FACTS))
+    await make_everything(eve, database, graph="crimson-graph")
+    await eve.ok("POST", "/v1/datasets/crimson-items/draw", json={"name": "crimson-drawn", "size": 2})
+    held_out = b"crimson-ann\tlikes\tcrimson-cid\n"
+    await eve.ok(
+        "POST", "/v1/datasets/from-graph", params={"name": "asked", "graph": "crimson-graph"}, content=held_out
+    )
+    mined = {
+        "name": "crimson-mined", "graph": "crimson-graph", "mining": {"miner": "amie", "min_head_facts": 1}
+    }  # fmt: skip
+    await eve.ok("POST", "/v1/rules", json=mined)
+    await scene.force(owner_url, "DELETE FROM rule_banks WHERE name = 'crimson-bank'")  # an upload
+    tables = ("corpora", "datasets", "experiments", "graphs", "jobs", "label_sets", "rule_banks")
+    for table in tables:
+        assert {
+            row[0] for row in await scene.rows(database, f"SELECT project FROM {table} WHERE NOT name LIKE 'batch%'")
+        } == {"red"}, table  # noqa: E501, S608
+
+
+async def test_what_has_no_project_is_everybodys_to_use_but_not_to_change(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    eve = await make_member(api, database, owner_url, "eve", None)
+    await eve.ok("POST", "/v1/datasets", params={"name": "shared"}, content=b'{"question": "q", "answer": "a"}\n')
+    await eve.ok("POST", "/v1/prompts", json={"name": "shared", "text": "{{question}}"})
+    await eve.ok("POST", "/v1/graphs", params={"name": "shared"}, content=b"".join(FACTS))
+    await ann.ok("POST", "/v1/jobs", json={"name": "anns", "dataset": "shared", "pipeline": "closed-book"})
+    assert (await ann.ok("GET", "/v1/datasets/shared"))["items"] == 1
+    await eve.ok("POST", "/v1/jobs", json={"name": "eves", "dataset": "shared", "pipeline": "closed-book"})
+    # Ann's key had no project when it submitted this job.
+    await scene.force(owner_url, "UPDATE jobs SET code = jsonb_set(code, '{submitted_by}', '\"ann\"')")
+    refused = [
+        await ann.send("DELETE", "/v1/graphs/shared"),
+        await ann.send("POST", "/v1/prompts", json={"name": "shared", "text": "Red: {{question}}"}),
+        await ann.send("POST", "/v1/jobs/eves/cancel"),
+    ]
+    words = "this belongs to no project, so keys of the project 'red' cannot change it"
+    assert [(each.status_code, each.json()["detail"]) for each in refused] == [(403, words)] * 3
+    assert (await eve.ok("GET", "/v1/jobs/eves"))["state"] == "running"
+    await eve.ok("DELETE", "/v1/graphs/shared")
+
+
+async def test_a_name_that_another_project_has_taken_is_refused_in_words(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    bob = await make_member(api, database, owner_url, "bob", "blue")
+    answer = await bob.send("POST", "/v1/datasets", params={"name": "crimson-items"}, content=b'{"question": "q"}\n')
+    assert (answer.status_code, answer.json()["detail"]) == (
+        409, "this name is taken in another project, which this API key does not see"
+    )  # fmt: skip
+
+
+async def test_turns_and_limits_count_the_jobs_of_all_projects(api: Api, database: Database, owner_url: str) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    bob = await make_member(api, database, owner_url, "bob", "blue")
+    with limit_to("blue"):
+        await scene.add_dataset(database, 5, "blue-items")
+    for member, dataset in ((ann, "crimson-items"), (ann, "crimson-items"), (bob, "blue-items")):
+        body = {"name": f"job-{uuid.uuid4()}", "dataset": dataset, "pipeline": "closed-book"}
+        await member.ok("POST", "/v1/jobs", json=body)
+    turns = await scene.rows(database, "SELECT code ->> 'turn' FROM jobs ORDER BY id")
+    assert turns == [("0",), ("5",), ("0",)]
+    await scene.force(owner_url, "UPDATE jobs SET ended_at = now() WHERE id = (SELECT min(id) FROM jobs)")
+    body = {"name": "last", "dataset": "blue-items", "pipeline": "closed-book"}
+    await bob.ok("POST", "/v1/jobs", json=body)
+    assert (await scene.rows(database, "SELECT code ->> 'turn' FROM jobs ORDER BY id DESC LIMIT 1")) == [("5",)]
