@@ -26,7 +26,7 @@ from shared.runtime.submit import Drafting, Submission, insert
 from shared.samples import DatasetItem, Outcome, Passages
 from shared.settings import Settings
 from shared.storage import corpora, datasets
-from shared.storage.database import Database, check_name, copy, find_project, limit_to, try_decode
+from shared.storage.database import Database, check_name, copy, try_decode
 
 MOST_CANDIDATES = 2_000
 MOST_STYLES = 100
@@ -151,11 +151,6 @@ async def generate(database: Database, settings: Settings, request: GenerationRe
     """
     check_name(request.name)
     await corpora.get(database, request.corpus)
-    with limit_to(await find_project(database, "corpora", request.corpus)):
-        return await _generate(database, settings, request)
-
-
-async def _generate(database: Database, settings: Settings, request: GenerationRequest) -> tuple[Generation, bool]:
     async with database.transaction() as connection:
         job = await _find_job(connection, request)
     if job is None:

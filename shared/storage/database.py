@@ -276,11 +276,16 @@ _PROJECT_OF = {
 }
 
 
-async def find_project(database: Database, table: Literal["corpora", "datasets", "graphs"], name: str) -> str | None:
-    """Return the project of what is made from the row with this name: the caller's, else the row's."""
-    if (project := get_project()) is not None:
-        return project
-    return next(iter(await database.column(_PROJECT_OF[table], {"name": name})), None)
+@asynccontextmanager
+async def in_project_of(
+    database: Database, table: Literal["corpora", "datasets", "graphs"], name: str
+) -> AsyncIterator[None]:
+    """Limit the block to the project of the row with this name, so that what is made of it belongs there as well, unless
+    the task is limited to a project already.
+    """
+    found = await database.column(_PROJECT_OF[table], {"name": name}) if get_project() is None else ()
+    with limit_to(next(iter(found), get_project())):
+        yield
 
 
 def _ping_idle_connections(engine: AsyncEngine) -> None:

@@ -23,9 +23,7 @@ from shared.storage.database import (
     copy,
     cursor_scope,
     decode_cursor,
-    find_project,
     get_project,
-    limit_to,
     load_named,
     load_page,
     make_page,
@@ -188,7 +186,6 @@ async def draw(
     if name == rest:
         raise Invalid("`rest`: must differ from the name of the drawn items", hint="choose two names")
     values = {"dataset": found.id, "seed": str(seed).encode(), "size": size}
-    project = await find_project(database, "datasets", source)
 
     async def store(called: str, *, drawn: bool) -> CreatedDataset:
         # Through a file, so that no connection is held while `create` waits for another one.
@@ -200,8 +197,7 @@ async def draw(
                 async for batch in rows.mappings().partitions():
                     lines.write(msgspec.json.encode([*map(dict, batch)]) + b"\n")
             lines.seek(0)
-            with limit_to(project):
-                return await create(database, called, _read_items(lines), found.grader)
+            return await create(database, called, _read_items(lines), found.grader)
 
     return await store(name, drawn=True), None if rest is None else await store(rest, drawn=False)
 

@@ -171,7 +171,8 @@ async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
 
     Answers 201, or 200 if the datasets exist with the same items.
     """
-    drawn, rest = await datasets.draw(deps.database, name, request.name, request.size, request.seed, request.rest)
+    async with database.in_project_of(deps.database, "datasets", name):
+        drawn, rest = await datasets.draw(deps.database, name, request.name, request.size, request.seed, request.rest)
     answer = DrawnDatasets(drawn=drawn.dataset, rest=rest.dataset if rest else None)
     is_new = drawn.new or (rest is not None and rest.new)
     return json(answer, 201 if is_new else 200, {"Location": f"/v1/datasets/{request.name}"})
@@ -259,9 +260,8 @@ async def create_from_graph(
         with tempfile.TemporaryFile() as file_of_items:
             await to_thread.run_sync(_write_items, questions, file_of_items)
             items = (msgspec.json.decode(line, type=DatasetItem) for line in file_of_items)
-            project = await database.find_project(deps.database, "graphs", graph)
             async with aclosing(read_in_thread(items)) as batches:
-                with database.limit_to(project):
+                async with database.in_project_of(deps.database, "graphs", graph):
                     created = await datasets.create(deps.database, name, batches, grader)
     counts = questions.counts
     counts.left_out.repeated = read.facts.repeated
@@ -378,7 +378,8 @@ async def generate_dataset(body: GenerationBody, deps: RequestDeps, caller: Requ
     Answers 202 while the job runs, 201 when it stores the dataset, and 200 if the dataset was stored before. If the
     job failed or was cancelled, the same request starts another job, which keeps the finished calls.
     """
-    generation, new = await generate(deps.database, deps.settings, body.to_request(caller.name))
+    async with database.in_project_of(deps.database, "corpora", body.corpus):
+        generation, new = await generate(deps.database, deps.settings, body.to_request(caller.name))
     if generation.state == "writing":
         deps.wake()
         return json(generation, 202, {"Location": f"/v1/jobs/{generation.job}"})

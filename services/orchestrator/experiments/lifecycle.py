@@ -17,7 +17,7 @@ from shared.runtime.lifecycle import cancel_all
 from shared.runtime.submit import Draft, Drafting, Submission, insert, repeat_submissions
 from shared.settings import Settings
 from shared.storage import configurations, experiments
-from shared.storage.database import Database, KeyedRequest, find_project, limit_to, run_once
+from shared.storage.database import Database, KeyedRequest, run_once
 
 PASSING = sorted(kind.value for kind in INFRASTRUCTURE)
 """Temporary failures: a repetition makes the call again."""
@@ -70,10 +70,9 @@ async def submit_once(
         await experiments.insert_cells(connection, number, cells)
         return jobs[0]
 
-    with limit_to(await find_project(database, "datasets", asked.datasets[0].dataset)):
-        async with database.transaction() as connection:
-            accepted = await run_once(connection, keyed, make)
-            number = await experiments.find_experiment_of_job(connection, accepted.job)
+    async with database.transaction() as connection:
+        accepted = await run_once(connection, keyed, make)
+        number = await experiments.find_experiment_of_job(connection, accepted.job)
     return SubmittedExperiment(number, accepted.replayed)
 
 
