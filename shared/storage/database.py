@@ -280,8 +280,9 @@ _PROJECT_OF = {
 async def in_project_of(
     database: Database, table: Literal["corpora", "datasets", "graphs"], name: str
 ) -> AsyncIterator[None]:
-    """Limit the block to the project of the row with this name, so that what is made of it belongs there as well, unless
-    the task is limited to a project already.
+    """Limit the block to the project of the row with this name, so that what is made of it belongs there as well.
+
+    A task that is limited to a project stays so.
     """
     found = await database.column(_PROJECT_OF[table], {"name": name}) if get_project() is None else ()
     with limit_to(next(iter(found), get_project())):

@@ -260,9 +260,11 @@ async def create_from_graph(
         with tempfile.TemporaryFile() as file_of_items:
             await to_thread.run_sync(_write_items, questions, file_of_items)
             items = (msgspec.json.decode(line, type=DatasetItem) for line in file_of_items)
-            async with aclosing(read_in_thread(items)) as batches:
-                async with database.in_project_of(deps.database, "graphs", graph):
-                    created = await datasets.create(deps.database, name, batches, grader)
+            async with (
+                aclosing(read_in_thread(items)) as batches,
+                database.in_project_of(deps.database, "graphs", graph),
+            ):
+                created = await datasets.create(deps.database, name, batches, grader)
     counts = questions.counts
     counts.left_out.repeated = read.facts.repeated
     answer = QuestionUpload(**msgspec.structs.asdict(created.dataset), counts=counts)
