@@ -144,6 +144,10 @@ OWNERS = {
     "shown beside a corpus or a dataset, and no part of what was asked": (
         "corpora.created_at", "corpus_documents.meta", "datasets.created_at", "datasets.online",
     ),
+    "which keys see a row; what a job got of it is in the job's record": (
+        "corpora.project", "datasets.project", "experiments.project", "graphs.project", "label_sets.project",
+        "prompts.project", "rule_banks.project",
+    ),
     "no job reads a graph: what it searches is the graph's corpus": (
         "graph_blocks.content", "graph_blocks.graph_id", "graph_blocks.ordinal", "graph_blocks.part",
         "graphs.corpus_id", "graphs.created_at", "graphs.entities", "graphs.facts", "graphs.first_time",
