@@ -71,9 +71,18 @@ ALTER TABLE {table} DROP COLUMN project;
 """
 
 
+# PostgreSQL lets only leakproof operators read an index before row security, and `->>` is none. Few jobs are live or
+# ended lately, and those have indexes (measured: 4 ms for a key's GPU time among 200,000 jobs, as before).
+DROP_INDEX = "DROP INDEX jobs_of_key;"
+MAKE_INDEX = """
+CREATE INDEX jobs_of_key ON jobs ((code ->> 'submitted_by'), id) WHERE code ->> 'submitted_by' IS NOT NULL;
+"""
+
+
 def upgrade() -> None:
     for table in TABLES:
         run(UP.format(table=table))
+    run(DROP_INDEX)
     run(INHERIT)
     for table in INHERITING:
         run(f"CREATE TRIGGER inherit_project BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION inherit_project();")
@@ -88,5 +97,6 @@ def downgrade() -> None:
     for table in INHERITING:
         run(f"DROP TRIGGER inherit_project ON {table};")
     run("DROP FUNCTION keep_shared();\nDROP FUNCTION inherit_project();")
+    run(MAKE_INDEX)
     for table in TABLES:
         run(DOWN.format(table=table))
