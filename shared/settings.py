@@ -556,6 +556,9 @@ class Limits(SettingsGroup):
     gpu_s_per_key: float = Field(default=0.0, ge=0)
     """Maximum GPU time of one API key in 24 hours, in seconds: the time in which models worked on at least one of the
     calls that its jobs made. Above it, new jobs of the key are rejected; accepted jobs continue. 0: no limit."""
+    storage_mib_per_key: int = Field(default=0, ge=0)
+    """Maximum size of what one API key has uploaded, in MiB: the texts of its corpora, datasets, graphs and OpenAI
+    files that are still stored. An upload that would exceed it is refused. 0: no limit."""
     cells: int = Field(default=1000, gt=0)
     """Maximum number of cells in an experiment's grid (docs/how-to/experiments.md)."""
     event_streams: int = Field(default=100, gt=0)

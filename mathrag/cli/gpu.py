@@ -33,16 +33,19 @@ def status(device: DeviceName = None, as_json: AsJson = False) -> None:
 
 @gpu.command()
 def shares(as_json: AsJson = False) -> None:
-    """Show how API keys share the devices: their weight, project, unfinished samples, and use in the last 24 hours."""
+    """Show how API keys share the service: weight, project, unfinished samples, use in 24 hours, and storage."""
     with report_errors(as_json=as_json), Client() as client:
         found = client.send(service.shares())
         if as_json:
             print_json(found)
             return
         columns = ("key", "weight", "project", "live_samples", "ended_samples")
-        rows = [[*(each[column] for column in columns), f"{each['gpu_s']:.1f}"] for each in found["keys"]]
-        print_table(("KEY", "WEIGHT", "PROJECT", "UNFINISHED", "ENDED 24H", "GPU S 24H"), rows)
-        for limit in ("samples_per_key", "gpu_s_per_key"):
+        rows = [
+            [*(each[column] for column in columns), f"{each['gpu_s']:.1f}", f"{each['storage_mib']:.1f}"]
+            for each in found["keys"]
+        ]
+        print_table(("KEY", "WEIGHT", "PROJECT", "UNFINISHED", "ENDED 24H", "GPU S 24H", "STORED MIB"), rows)
+        for limit in ("samples_per_key", "gpu_s_per_key", "storage_mib_per_key"):
             typer.echo(f"limits.{limit}: {found[limit] or 'none'}")
 
 

@@ -3179,6 +3179,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Samples that completed or failed in the last 24 hours."""
     gpu_s: float
     """GPU time of the last 24 hours in seconds, as `gpu_s_per_key` counts it."""
+    storage_mib: float
+    """Size of its uploads in MiB, as `storage_mib_per_key` counts it."""
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
@@ -3188,6 +3190,8 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """`limits.samples_per_key`; 0: no limit."""
     gpu_s_per_key: float
     """`limits.gpu_s_per_key`; 0: no limit."""
+    storage_mib_per_key: int
+    """`limits.storage_mib_per_key`; 0: no limit."""
     keys: tuple[Share, ...] = ()
     """The valid keys by name."""
 

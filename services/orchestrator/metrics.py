@@ -34,6 +34,7 @@ from services.orchestrator.deps import Deps
 from shared.calls import Lane
 from shared.storage.database import Database, SampleState, fill_names, try_decode
 from shared.storage.keys import VALID
+from shared.storage.quota import STORED
 from shared.telemetry import row_spans
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -75,6 +76,7 @@ CATALOGUE = (
     Metric("mathrag_model_load_seconds_total", "counter", "Time that their starts took.", ("device", "model")),
     Metric("mathrag_key_weight", "gauge", "Weight of a valid API key.", ("key",)),
     Metric("mathrag_key_live_samples", "gauge", "Samples of a valid key's jobs that have not ended.", ("key",)),
+    Metric("mathrag_key_storage_bytes", "gauge", "Size of what a valid key has uploaded.", ("key",)),
     Metric("mathrag_key_samples_ended_total", "counter", "Samples of a key that completed or failed.", ("key",)),
     Metric(
         "mathrag_key_gpu_seconds_total", "counter", "Time in which models worked on a call of the key.", ("key",),
@@ -238,8 +240,10 @@ OUTAGES = text("""
     FROM outages o JOIN models m ON m.id = o.model_id GROUP BY m.name""")
 KEYS = text(f"""
     SELECT DISTINCT ON (k.name) k.name, k.weight, (SELECT COALESCE(sum(j.total), 0) FROM jobs j
-        WHERE j.ended_at IS NULL AND j.code ->> 'submitted_by' = k.name) AS live_samples
-    FROM api_keys k WHERE {VALID} ORDER BY k.name, k.id DESC""")  # noqa: S608 - a constant
+        WHERE j.ended_at IS NULL AND j.code ->> 'submitted_by' = k.name) AS live_samples,
+        COALESCE(stored.bytes, 0) AS stored_bytes
+    FROM api_keys k LEFT JOIN ({STORED}) stored ON stored.key = k.name
+    WHERE {VALID} ORDER BY k.name, k.id DESC""")  # noqa: S608 - a constant
 SIZE = text("SELECT pg_database_size(current_database())")
 
 
@@ -254,6 +258,7 @@ async def read_rows(connection: AsyncConnection) -> list[Gauge]:
     for row in await connection.execute(KEYS):
         gauges.append(("mathrag_key_weight", [row.name], row.weight))
         gauges.append(("mathrag_key_live_samples", [row.name], row.live_samples))
+        gauges.append(("mathrag_key_storage_bytes", [row.name], float(row.stored_bytes)))
     for row in await connection.execute(DEVICES):
         gauges.append(("mathrag_device_state", [row.device, row.state], 1))
         gauges.append(("mathrag_device_epoch", [row.device], row.epoch))

@@ -13,6 +13,7 @@ from mathrag.messages import format_count
 from shared.settings import Limits
 from shared.storage.database import TURN_UNITS, fill_names, sql
 from shared.storage.keys import VALID
+from shared.storage.quota import MIB, STORED
 
 Asked = tuple[str | None, int]
 """Name of the key that submits a job, if any, and the job's number of samples."""
@@ -57,10 +58,13 @@ SHARES = text(f"""
         SELECT j.code ->> 'submitted_by' AS key, count(*) AS samples FROM samples s JOIN jobs j ON j.id = s.job_id
         WHERE s.kind = 'item' AND s.ended_at > now() - interval '24 hours' AND s.state IN {fill_names("{DONE}")}
         GROUP BY key),
-    used AS MATERIALIZED ({_GPU_TIMES.format(keys="SELECT key FROM named")})
+    used AS MATERIALIZED ({_GPU_TIMES.format(keys="SELECT key FROM named")}),
+    stored AS MATERIALIZED ({STORED})
     SELECT key, weight, project, COALESCE(live.samples, 0) AS live_samples,
-        COALESCE(ended.samples, 0) AS ended_samples, COALESCE(CAST(used.seconds AS double precision), 0) AS gpu_s
+        COALESCE(ended.samples, 0) AS ended_samples, COALESCE(CAST(used.seconds AS double precision), 0) AS gpu_s,
+        CAST(COALESCE(stored.bytes, 0) AS double precision) / {MIB} AS storage_mib
     FROM named LEFT JOIN live USING (key) LEFT JOIN ended USING (key) LEFT JOIN used USING (key)
+        LEFT JOIN stored USING (key)
     ORDER BY key""")  # noqa: S608 - constants
 
 
@@ -170,6 +174,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Samples that completed or failed in the last 24 hours."""
     gpu_s: float
     """GPU time of the last 24 hours in seconds, as `gpu_s_per_key` counts it."""
+    storage_mib: float
+    """Size of its uploads in MiB, as `storage_mib_per_key` counts it."""
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +185,8 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """`limits.samples_per_key`; 0: no limit."""
     gpu_s_per_key: float
     """`limits.gpu_s_per_key`; 0: no limit."""
+    storage_mib_per_key: int
+    """`limits.storage_mib_per_key`; 0: no limit."""
     keys: list[Share]
     """The valid keys by name."""
 
@@ -187,5 +195,6 @@ async def load_shares(connection: AsyncConnection, limits: Limits, key: str | No
     """Load the shares of all valid keys, or of the one with this name."""
     rows = (await connection.execute(SHARES, {"key": key})).mappings()
     return Shares(
-        samples_per_key=limits.samples_per_key, gpu_s_per_key=limits.gpu_s_per_key, keys=[Share(**row) for row in rows]
-    )
+        samples_per_key=limits.samples_per_key, gpu_s_per_key=limits.gpu_s_per_key,
+        storage_mib_per_key=limits.storage_mib_per_key, keys=[Share(**row) for row in rows],
+    )  # fmt: skip

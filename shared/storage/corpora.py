@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Conflict, Invalid, NotFound
 from shared.replies import CorpusRecord, Document
 from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
+from shared.storage.quota import start_tally
 
 # Store corpora: named, ordered lists of documents. Documents are content-addressed and never change.
 
@@ -25,11 +26,11 @@ LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC 
 SCOPE = cursor_scope("corpora")
 # Uploads may share documents and insert them in batches; running one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
-INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
+INSERT = text("INSERT INTO corpora (name, hash, documents, made_by) VALUES (:name, '', 0, :made_by) RETURNING id")
 STORED = text("SELECT hash FROM documents WHERE hash = ANY(CAST(:hashes AS bytea[]))")
 DOCUMENTS = ("hash", "problem", "body")
 MEMBERS = ("corpus_id", "ordinal", "external_id", "hash", "meta")
-FINISH = text("UPDATE corpora SET hash = :hash, ids = :ids, documents = :documents WHERE id = :corpus")
+FINISH = text("UPDATE corpora SET hash = :hash, ids = :ids, documents = :documents, bytes = :bytes WHERE id = :corpus")
 SAME_IDS = text("""
     SELECT sha256(convert_to(string_agg(external_id, E'\\n' ORDER BY ordinal), 'UTF8'))
     FROM corpus_documents WHERE corpus_id = :corpus""")
@@ -100,6 +101,7 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
         Conflict: a corpus with this name has other documents.
         Invalid: the name cannot be used, or documents are missing.
         InvalidLine: from `batches`.
+        TooLarge: the key has no room for them.
     """
     await connection.execute(LOCK)
     row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
@@ -107,7 +109,8 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
         same = Corpus(**row)
         await _check_same_content(connection, same, batches)
         return CreatedCorpus(corpus=same, new=False)
-    corpus = int((await connection.execute(INSERT, {"name": name})).scalar_one())
+    tally = await start_tally(connection)
+    corpus = int((await connection.execute(INSERT, {"name": name, "made_by": tally.made_by})).scalar_one())
     digest = _CorpusDigest()
     async for records in batches:
         hashes = _hash_documents(records)
@@ -118,11 +121,13 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
             for ordinal, (record, hash_) in enumerate(zip(records, hashes, strict=True), start=digest.documents)
         ]
         await copy(connection, "corpus_documents", MEMBERS, members)
+        texts = (f"{each.document.problem}{each.document.text}" for each in records)
+        tally.add(sum(len(each.encode()) for each in (*texts, *(meta for *_, meta in members))))
         digest.add(records, hashes)
     if digest.documents == 0:
         raise Invalid("the upload holds no documents", hint="send one JSON object per line")
-    values = {"corpus": corpus, "hash": digest.content, "ids": digest.ids, "documents": digest.documents}
-    await connection.execute(FINISH, values)
+    counts = {"documents": digest.documents, "bytes": tally.bytes}
+    await connection.execute(FINISH, {"corpus": corpus, "hash": digest.content, "ids": digest.ids, **counts})
     return CreatedCorpus(corpus=Corpus(**await load_named(connection, ONE, "corpus", name)), new=True)
 
 

@@ -28,16 +28,18 @@ from shared.storage.database import (
     load_page,
     make_page,
 )
+from shared.storage.quota import start_tally
 
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
 SCOPE = cursor_scope("datasets")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
-INSERT = text("INSERT INTO datasets (name, hash, items, grader) VALUES (:name, '', 0, :grader) RETURNING id")
+INSERT = text("""
+    INSERT INTO datasets (name, hash, items, grader, made_by) VALUES (:name, '', 0, :grader, :made_by) RETURNING id""")
 ITEM_COLUMNS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
          "alternatives", "expected", "query")  # fmt: skip
-FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :dataset")
+FINISH = text("UPDATE datasets SET hash = :hash, items = :items, bytes = :bytes WHERE id = :dataset")
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +82,16 @@ class Digest:
         self.alternatives = 0
         self._content = start_content_hash(grader)
 
-    def add(self, batch: Sequence[DatasetItem]) -> None:
-        """Count and hash the next items."""
+    def add(self, batch: Sequence[DatasetItem]) -> int:
+        """Count and hash the next items, and return their size in bytes of JSON."""
+        size = 0
         for item in batch:
-            self._content.update(canonical.digest(item))
+            encoded = canonical.encode(item)
+            self._content.update(hashlib.sha256(encoded).digest())
             self.alternatives += bool(item.expected and item.expected.golds)
+            size += len(encoded)
         self.items += len(batch)
+        return size
 
     @property
     def content(self) -> bytes:
@@ -105,6 +111,7 @@ async def create(
         Conflict: a dataset with this name has other items.
         Invalid: the name cannot be used, or items are missing.
         InvalidLine: from `batches`.
+        TooLarge: the key has no room for them.
     """
     async with database.transaction() as connection:
         await connection.execute(LOCK)
@@ -119,15 +126,18 @@ async def create(
                     f"dataset {dataset.name!r} exists with other items or another grader", hint="choose another name"
                 )
             return CreatedDataset(dataset=dataset, new=False, alternatives=digest.alternatives)
-        number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
+        tally = await start_tally(connection)
+        values = {"name": name, "grader": grader, "made_by": tally.made_by}
+        number = int((await connection.execute(INSERT, values)).scalar_one())
         async for batch in batches:
             # PostgreSQL checks foreign keys at the end of each COPY, here while the next batch is read.
             rows = [item_row(number, ordinal, item) for ordinal, item in enumerate(batch, start=digest.items)]
             await copy(connection, "items", ITEM_COLUMNS, rows)
-            digest.add(batch)
+            tally.add(digest.add(batch))
         if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
-        await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
+        finished = {"dataset": number, "hash": digest.content, "items": digest.items, "bytes": tally.bytes}
+        await connection.execute(FINISH, finished)
         dataset = Dataset(**await load_named(connection, ONE, "dataset", name))
         return CreatedDataset(dataset=dataset, new=True, alternatives=digest.alternatives)
 

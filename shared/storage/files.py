@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Invalid, NotFound
 from shared.storage.database import Database
+from shared.storage.quota import Tally, start_tally
 
 CHUNK = 1 << 20
 """Bytes of a chunk; the last one of a file has fewer."""
@@ -23,8 +24,8 @@ COLUMNS = "public_id AS id, name, purpose, bytes, created_at, expires_at"
 UNEXPIRED = "expires_at > clock_timestamp()"
 INSERT_CHUNK = text("INSERT INTO file_chunks (file, ordinal, content) VALUES (:file, :ordinal, :content)")
 INSERT = text(f"""
-    INSERT INTO files (public_id, name, purpose, bytes, expires_at)
-    VALUES (:file, :name, :purpose, :bytes, clock_timestamp() + make_interval(secs => :kept_s))
+    INSERT INTO files (public_id, name, purpose, bytes, made_by, expires_at)
+    VALUES (:file, :name, :purpose, :bytes, :made_by, clock_timestamp() + make_interval(secs => :kept_s))
     RETURNING {COLUMNS}""")  # noqa: S608 - constants
 ONE = text(f"SELECT {COLUMNS} FROM files WHERE public_id = :file AND {UNEXPIRED}")  # noqa: S608
 CHUNKS = text("SELECT content FROM file_chunks WHERE file = :file AND ordinal = :ordinal")
@@ -59,11 +60,15 @@ class Writer:
         self.id = uuid.uuid4()
         self._connection = connection
         self._chunks = 0
-        self._bytes = 0
+        self._tally: Tally | None = None
         self._waiting = bytearray()
 
     async def write(self, content: bytes) -> None:
-        """Append `content` to the file."""
+        """Append `content` to the file.
+
+        Raises:
+            TooLarge: the key has no room for it.
+        """
         self._waiting += content
         while len(self._waiting) >= CHUNK:
             await self._store(bytes(self._waiting[:CHUNK]))
@@ -74,16 +79,21 @@ class Writer:
         if self._waiting:
             await self._store(bytes(self._waiting))
             self._waiting.clear()
-        if not self._bytes:
+        if self._tally is None:
             return None
-        values = {"file": self.id, "name": name, "purpose": purpose, "bytes": self._bytes, "kept_s": kept_s}
+        values = {
+            "file": self.id, "name": name, "purpose": purpose, "bytes": self._tally.bytes, "kept_s": kept_s,
+            "made_by": self._tally.made_by,
+        }  # fmt: skip
         return File(**(await self._connection.execute(INSERT, values)).mappings().one())
 
     async def _store(self, chunk: bytes) -> None:
+        if self._tally is None:
+            self._tally = await start_tally(self._connection)
+        self._tally.add(len(chunk))
         values = {"file": self.id, "ordinal": self._chunks, "content": chunk}
         await self._connection.execute(INSERT_CHUNK, values)
         self._chunks += 1
-        self._bytes += len(chunk)
 
 
 async def get(database: Database, file: uuid.UUID) -> File:

@@ -23,6 +23,7 @@ from shared.rules.graph import Graph
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
 from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
+from shared.storage.quota import start_tally
 
 # Store a graph's arrays and names as compressed blocks of bounded size, so that both sides need little memory.
 
@@ -121,9 +122,9 @@ SCOPE = cursor_scope("graphs")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
 INSERT = text("""
     INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id,
-        phrases, phrases_hash)
+        phrases, phrases_hash, bytes, made_by)
     VALUES (:name, :hash, :facts, :entities, :relations, :time_unit, :first_time, :last_time,
-        CAST(:largest AS jsonb), :corpus, CAST(:phrases AS json), :phrases_hash) RETURNING id""")
+        CAST(:largest AS jsonb), :corpus, CAST(:phrases AS json), :phrases_hash, :bytes, :made_by) RETURNING id""")
 PHRASES = text("SELECT phrases FROM graphs WHERE id = :id")
 DELETE = text("DELETE FROM graphs WHERE id = :id")
 BANKS = text("SELECT name FROM rule_banks WHERE graph_id = :id ORDER BY name LIMIT 5")
@@ -192,6 +193,7 @@ async def create(
     Raises:
         Conflict: a graph with this name has other facts, or a corpus with this name has other documents.
         Invalid: the name cannot be used.
+        TooLarge: the key has no room for them.
     """
     digest = await asyncio.to_thread(content_hash, upload)
     async with database.transaction() as connection:
@@ -202,6 +204,9 @@ async def create(
         stored = await corpora.store(connection, name, documents)
         if row is None:
             graph, unit, phrases = upload
+            tally = await start_tally(connection)
+            tally.add(graph.triples.nbytes + (0 if graph.times is None else graph.times.nbytes))
+            tally.add(sum(len(f"{each}\n".encode()) for each in (*graph.entities, *graph.relations)))
             words = canonical.encode(phrases) if phrases else None
             counts = np.bincount(graph.triples[:, 1], minlength=len(graph.relations))
             order = np.argsort(-counts, kind="stable")[:LARGEST].tolist()
@@ -215,6 +220,7 @@ async def create(
                 "first_time": None if graph.times is None else int(graph.times.min()),
                 "last_time": None if graph.times is None else int(graph.times.max()),
                 "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
+                "bytes": tally.bytes, "made_by": tally.made_by,
             }  # fmt: skip
             number = int((await connection.execute(INSERT, values)).scalar_one())
             await store_graph(connection, number, graph)

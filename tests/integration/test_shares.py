@@ -327,8 +327,8 @@ async def test_a_share_counts_unfinished_and_ended_samples_and_gpu_time(furnishe
     async with furnished.transaction() as connection:
         found = await load_shares(connection, Limits(samples_per_key=9))
         own = await load_shares(connection, Limits(), "bob")
-    bob = Share(key="bob", weight=1, project=None, live_samples=4, ended_samples=0, gpu_s=0)
-    ann = Share(key="ann", weight=2, project="thesis", live_samples=0, ended_samples=3, gpu_s=300)
+    bob = Share(key="bob", weight=1, project=None, live_samples=4, ended_samples=0, gpu_s=0, storage_mib=0)
+    ann = Share(key="ann", weight=2, project="thesis", live_samples=0, ended_samples=3, gpu_s=300, storage_mib=0)
     assert (found.samples_per_key, found.gpu_s_per_key, found.keys) == (9, 0, [ann, bob])
     assert own.keys == [bob]
 

@@ -148,6 +148,9 @@ OWNERS = {
         "corpora.project", "datasets.project", "experiments.project", "graphs.project", "label_sets.project",
         "prompts.project", "rule_banks.project",
     ),
+    "what the quota of a key counts": (
+        "corpora.bytes", "corpora.made_by", "datasets.bytes", "datasets.made_by", "graphs.bytes", "graphs.made_by",
+    ),
     "no job reads a graph: what it searches is the graph's corpus": (
         "graph_blocks.content", "graph_blocks.graph_id", "graph_blocks.ordinal", "graph_blocks.part",
         "graphs.corpus_id", "graphs.created_at", "graphs.entities", "graphs.facts", "graphs.first_time",

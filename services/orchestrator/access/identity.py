@@ -25,6 +25,7 @@ from shared.headers import key_of
 from shared.storage import keys
 from shared.storage.database import LOCAL, Database, limit_to
 from shared.storage.keys import ValidKey
+from shared.storage.quota import upload_as
 
 COOKIE = "mathrag_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
@@ -271,7 +272,7 @@ class Identity:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        project = None
+        found = None
         try:
             state = scope.setdefault("state", {})
             state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
@@ -279,7 +280,6 @@ class Identity:
             if not (self._keyring is None or scope["path"] in OPEN or is_open(scope["path"])):
                 found = await self._find_key(scope, self._keyring)
                 state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
-                project = found.project
         except Unauthorized as error:
             if wants_page(scope):
                 query = scope["query_string"].decode("latin-1")
@@ -289,7 +289,10 @@ class Identity:
             return await refuse(error, scope, receive, send)
         except MathragError as error:
             return await refuse(error, scope, receive, send)
-        with limit_to(project):
+        if found is None:
+            return await self._app(scope, receive, send)
+        most = scope["app"].state.deps.settings.limits.storage_mib_per_key
+        with limit_to(found.project), upload_as(found.name, most):
             return await self._app(scope, receive, send)
 
     async def _find_key(self, scope: Scope, keyring: Keyring) -> ValidKey:

@@ -42,9 +42,11 @@ def test_a_guard_that_does_not_answer_is_said(server: Server) -> None:
 def test_shares_are_shown_with_the_limits(server: Server) -> None:
     server(says(make_example("Shares", keys=[{**make_example("Shares")["keys"][0], "gpu_s": 2 / 3}])))
     head, alice, *limits = mathrag("gpu", "shares").stdout.splitlines()
-    assert head.split() == ["KEY", "WEIGHT", "PROJECT", "UNFINISHED", "ENDED", "24H", "GPU", "S", "24H"]
-    assert alice.split() == ["alice", "3", "thesis", "600", "1200", "0.7"]
-    assert limits == ["limits.samples_per_key: none", "limits.gpu_s_per_key: 36000.0"]
+    assert " ".join(head.split()) == "KEY WEIGHT PROJECT UNFINISHED ENDED 24H GPU S 24H STORED MIB"
+    assert alice.split() == ["alice", "3", "thesis", "600", "1200", "0.7", "61.5"]
+    assert limits == [
+        "limits.samples_per_key: none", "limits.gpu_s_per_key: 36000.0", "limits.storage_mib_per_key: 2048",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", ["drain", "release", "retry"])
