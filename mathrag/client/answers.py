@@ -83,6 +83,8 @@ class AnswerPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the API key, or `local` without keys; null unless the prompt is stored."""
     created_at: str | None = None
     """Time at which the version was stored; null unless the prompt is stored."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -556,6 +558,8 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     """Time at which the corpus was stored."""
     graph: str | None = None
     """Graph whose facts are the documents; null if documents were uploaded."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class CorpusDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -727,6 +731,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """Time at which the dataset was stored."""
     grader: str | None = None
     """Default grader of answers; null for mathematics."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -913,6 +919,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Time of submission."""
     ended_at: str | None = None
     """End of the last job; null while a job runs."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class Equation(msgspec.Struct, frozen=True, kw_only=True):
@@ -1466,6 +1474,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the job's experiment; missing if it belongs to none."""
     submitted_by: str | None = None
     """Name of the key that submitted the job; missing if no key was required."""
+    project: str | None = None
+    """Project that it belongs to; missing if everybody sees it."""
     stages: dict[str, StageCount] | None = None
     """Calls by role; missing in lists."""
     unserved: tuple[str, ...] = ()
@@ -1654,6 +1664,8 @@ class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
     """Values from worst to best."""
     labellers: tuple[Labeller, ...] = ()
     """Progress of each labeller."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class LabelTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -2881,6 +2893,8 @@ class RuleBank(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the request."""
     sealed_at: str | None = None
     """Time at which the bank became ready; null before."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class RuleFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -3383,6 +3397,8 @@ class StoredGraph(msgspec.Struct, frozen=True, kw_only=True):
     """Corpus whose documents are the facts."""
     created_at: str
     """Time at which the graph was stored."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 Strategy = str

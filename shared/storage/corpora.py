@@ -18,7 +18,7 @@ from shared.storage.quota import start_tally
 # Store corpora: named, ordered lists of documents. Documents are content-addressed and never change.
 
 COLUMNS = """
-    id, name, encode(hash, 'hex') AS hash, documents, created_at,
+    id, name, encode(hash, 'hex') AS hash, documents, project, created_at,
     dense_index IS NOT NULL AND sparse_index IS NOT NULL AS indexed,
     (SELECT g.name FROM graphs g WHERE g.corpus_id = corpora.id ORDER BY g.id LIMIT 1) AS graph"""
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
@@ -53,6 +53,8 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     """Time at which the corpus was stored."""
     graph: str | None = None
     """Graph whose facts are the documents; null if documents were uploaded."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class CreatedCorpus(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from shared.storage.database import (
 )
 from shared.storage.quota import start_tally
 
-COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
+COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, project, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
 SCOPE = cursor_scope("datasets")
@@ -57,6 +57,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """Time at which the dataset was stored."""
     grader: str | None = None
     """Default grader of answers; null for mathematics."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class CreatedDataset(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,8 @@ from shared.storage.database import Database, Page, cursor_scope, is_usable, loa
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
 ONE = text("""
-    SELECT public_id, name, CAST(document AS text) AS document, created_at FROM experiments WHERE id = :experiment""")
+    SELECT public_id, name, CAST(document AS text) AS document, project, created_at
+    FROM experiments WHERE id = :experiment""")
 CELLS = text("""
     SELECT c.ordinal AS index, c.dataset, c.corpus, c.variant, c.pipeline, CAST(c.point AS text) AS point, c.seed,
         c.refused, j.public_id AS job, j.name AS job_name, j.state
@@ -38,7 +39,7 @@ STANDING = sql("""
             max(s.ended_at) FILTER (WHERE s.state IN {DONE}) AS last
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n ORDER BY j.id""")
 LIST = text("""
-    SELECT e.id, e.public_id, e.name, e.created_at, n.cells, n.refused, s.jobs, s.ended_at
+    SELECT e.id, e.public_id, e.name, e.project, e.created_at, n.cells, n.refused, s.jobs, s.ended_at
     FROM experiments e
     CROSS JOIN LATERAL (
         SELECT count(*) AS cells, count(refused) AS refused FROM experiment_cells c WHERE c.experiment_id = e.id) n
@@ -117,6 +118,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Time of submission."""
     ended_at: datetime | None
     """End of the last job; null while a job runs."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class Standing(Entry, frozen=True, kw_only=True):
@@ -210,6 +213,7 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
         refused=sum(cell.refused is not None for cell in cells),
         jobs=dict(sorted(states.items())),
         created_at=row.created_at,
+        project=row.project,
         ended_at=_find_last_end(state, [job.ended_at for job in found]),
         baseline=msgspec.json.decode(row.document)["baseline"],
         request_counts=jobs.RequestCounts(**counted),
@@ -255,7 +259,7 @@ def _make_entry(row: RowMapping) -> Entry:
         state=state,
         jobs=dict(sorted(row["jobs"].items())),
         ended_at=_find_last_end(state, [row["ended_at"]]),
-        **{name: row[name] for name in ("name", "cells", "refused", "created_at")},
+        **{name: row[name] for name in ("name", "cells", "refused", "created_at", "project")},
     )
 
 

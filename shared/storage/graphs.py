@@ -112,7 +112,7 @@ LARGEST = 5
 """Number of largest relations that a graph is shown with."""
 COLUMNS = """
     g.id, g.name, encode(g.hash, 'hex') AS hash, g.facts, g.entities, g.relations, g.time_unit, g.first_time,
-    g.last_time, g.largest, c.name AS corpus, g.created_at"""
+    g.last_time, g.largest, c.name AS corpus, g.project, g.created_at"""
 FROM = f"SELECT {COLUMNS} FROM graphs g JOIN corpora c ON c.id = g.corpus_id"  # noqa: S608 - constants
 ONE = text(f"{FROM} WHERE g.name = :name")
 LIST = text(f"{FROM} WHERE g.id < :before ORDER BY g.id DESC LIMIT :n")
@@ -166,6 +166,8 @@ class StoredGraph(msgspec.Struct, frozen=True, kw_only=True):
     """Corpus whose documents are the facts."""
     created_at: datetime
     """Time at which the graph was stored."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class CreatedGraph(msgspec.Struct, frozen=True, kw_only=True):

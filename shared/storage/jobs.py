@@ -87,7 +87,7 @@ SELECTED_FIELDS = (
 """All fields, as a query selects them from `jobs j`, `datasets d` and `corpora k`."""
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = fill_names(f"""
-    SELECT j.id, j.public_id, {SELECTED_FIELDS}, j.state, j.code ->> 'submitted_by' AS submitted_by,
+    SELECT j.id, j.public_id, {SELECTED_FIELDS}, j.state, j.code ->> 'submitted_by' AS submitted_by, j.project,
         j.reason, j.params, j.prepared, j.total, j.version, j.created_at, j.running_at, j.ended_at,
         encode(j.chain, 'hex') AS chain,
         r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
@@ -238,6 +238,8 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     """Name of the job's experiment; missing if it belongs to none."""
     submitted_by: str | None = None
     """Name of the key that submitted the job; missing if no key was required."""
+    project: str | None = None
+    """Project that it belongs to; missing if everybody sees it."""
     stages: dict[str, StageCount] | None = None
     """Calls by role; missing in lists."""
     unserved: tuple[str, ...] = ()
@@ -366,6 +368,7 @@ def count_requests(state: str, total: int, completed: int, failed: int, cancelle
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
     "state", "version", "created_at", "running_at", "ended_at", "reason", "chain", "experiment", "submitted_by",
+    "project",
 )  # fmt: skip
 
 

@@ -227,7 +227,7 @@ def _make_contents(
 
 COLUMNS = """
     SELECT s.id, s.name, s.what, s.job::text AS job, s.job_name, s.job_id IS NULL AS purged, s.seed, s.size, s.eligible,
-        s.tasks, encode(s.hash, 'hex') AS hash, s.made_by, s.created_at
+        s.tasks, encode(s.hash, 'hex') AS hash, s.made_by, s.project, s.created_at
     FROM label_sets s"""
 ONE = text(f"{COLUMNS} WHERE s.name = :name")
 LIST = text(f"{COLUMNS} WHERE s.id < :before ORDER BY s.id DESC LIMIT :n")
@@ -318,6 +318,8 @@ class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
     """Values from worst to best."""
     labellers: tuple[Labeller, ...] = ()
     """Progress of each labeller."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
     def of(self, labeller: str) -> Labeller:
         """Return this labeller's progress."""

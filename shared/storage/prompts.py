@@ -26,7 +26,7 @@ from shared.rag.prompts import (
 )
 from shared.storage.database import KNOWN_NAMES, MOST, Database, check_name, record_operation
 
-COLUMNS = "name, version, encode(hash, 'hex') AS hash, content, created_by, created_at FROM prompts"
+COLUMNS = "name, version, encode(hash, 'hex') AS hash, content, created_by, project, created_at FROM prompts"
 ONE = text(f"""
     SELECT {COLUMNS} WHERE name = :name AND (CAST(:version AS integer) IS NULL OR version = :version)
         AND (CAST(:hash AS text) IS NULL OR encode(hash, 'hex') = :hash) ORDER BY version DESC LIMIT 1""")
@@ -90,6 +90,8 @@ class AnswerPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the API key, or `local` without keys; null unless the prompt is stored."""
     created_at: datetime | None = None
     """Time at which the version was stored; null unless the prompt is stored."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
     @property
     def pinned(self) -> str:
@@ -197,7 +199,7 @@ async def _find(connection: AsyncConnection, name: str, which: str = "") -> Answ
 
 def _read(row: RowMapping) -> AnswerPrompt:
     content = _read_content(row)
-    copied = {name: row[name] for name in ("name", "version", "hash", "created_by", "created_at")}
+    copied = {name: row[name] for name in ("name", "version", "hash", "created_by", "created_at", "project")}
     return AnswerPrompt(text=content.text, system=content.system, examples=content.examples, **copied)
 
 

@@ -35,7 +35,7 @@ State = Literal["mining", "ready", "failed", "cancelled"]
 FROM = """
     SELECT b.id, b.name, b.state, encode(b.hash, 'hex') AS hash, g.name AS graph,
         encode(b.graph_hash, 'hex') AS graph_hash, b.miner, b.limits, b.relations, b.rules,
-        j.public_id::text AS job, b.reason, b.created_at, b.sealed_at
+        j.public_id::text AS job, b.reason, b.project, b.created_at, b.sealed_at
     FROM rule_banks b LEFT JOIN graphs g ON g.id = b.graph_id LEFT JOIN jobs j ON j.id = b.job_id"""
 ONE = text(f"{FROM} WHERE b.name = :name")
 LIST = text(f"{FROM} WHERE b.id < :before ORDER BY b.id DESC LIMIT :n")
@@ -91,6 +91,8 @@ class RuleBank(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the request."""
     sealed_at: datetime | None
     """Time at which the bank became ready; null before."""
+    project: str | None = None
+    """Project that it belongs to; null: everybody sees it."""
 
 
 class ImportOrigin(NamedTuple):
