@@ -273,3 +273,27 @@ async def test_turns_and_limits_count_the_jobs_of_all_projects(api: Api, databas
     body = {"name": "last", "dataset": "blue-items", "pipeline": "closed-book"}
     await bob.ok("POST", "/v1/jobs", json=body)
     assert (await scene.rows(database, "SELECT code ->> 'turn' FROM jobs ORDER BY id DESC LIMIT 1")) == [("5",)]
+
+
+async def test_whoever_sees_it_sees_to_which_project_it_belongs(
+    api: Api, database: Database, owner_url: str, subtests: pytest.Subtests
+) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    eve = await make_member(api, database, owner_url, "eve", None)
+    await make_everything(ann, database)
+    await eve.ok("POST", "/v1/prompts", json={"name": "shared", "text": "{{question}} {{context}}"})
+    lists = ("corpora", "datasets", "experiments", "graphs", "jobs", "labels/sets", "prompts", "rules")
+    for path in lists:
+        with subtests.test(path):
+            answer = await eve.ok("GET", f"/v1/{path}")
+            data = answer if path == "prompts" else answer["data"]
+            assert {each.get("project") for each in data if "crimson" in each["name"]} == {"red"}
+            page = path.removesuffix("/sets")
+            if page != "graphs":
+                assert "project red" in await eve.ok("GET", f"/{page}")
+    prompts = await ann.ok("GET", "/v1/prompts")
+    assert {each["name"]: each["project"] for each in prompts if each["origin"] == "stored"} == {
+        "crimson-prompt": "red", "shared": None,
+    }  # fmt: skip
+    for path in ("jobs/crimson-job", "datasets/crimson-items", "corpora/crimson-docs", "rules/crimson-bank"):
+        assert "project red" in await ann.ok("GET", f"/{path}", follow_redirects=True)
