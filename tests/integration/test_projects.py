@@ -87,11 +87,13 @@ async def make_everything(ann: Member, database: Database, graph: str = "") -> d
     file = (await ann.ok("POST", "/openai/v1/files", data={"purpose": "batch"}, files=lines))["id"]
     asked = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     batch = (await ann.ok("POST", "/openai/v1/batches", json=asked))["id"]
-    advancer = BatchAdvancer(database, KEYED)
+    models = {"a-generator": KEYED.models["world-generator"]}
+    advancer = BatchAdvancer(database, KEYED.model_copy(update={"models": models}))
     await advancer.run_once()
     await finished(database)
     for _ in range(3):
         await advancer.run_once()
+    assert (await ann.ok("GET", f"/openai/v1/batches/{batch}"))["status"] == "completed"
     return {
         "job": job, "experiment": "crimson-experiment", "graphs": "crimson-graph", "rules": "crimson-bank",
         "prompts": "crimson-prompt", "reference": "crimson-prompt", "labels": "crimson-labels", "file_id": file,

@@ -331,7 +331,8 @@ class BatchJobs:
         """
         drafting, drafts, rows = Drafting(self._connection, self._settings), [], []
         for group in self._groups.values():
-            values = {"dataset": group.dataset, "hash": group.digest.content, "items": group.digest.items}
+            # The key's quota counts the file.
+            values = {"dataset": group.dataset, "hash": group.digest.content, "items": group.digest.items, "bytes": 0}
             await self._connection.execute(datasets.FINISH, values)
             drafts.append(await drafting.draft(self._make_submission(group)))
             row = {"number": group.number, "job": group.job, "model": group.model.id, "corpus": group.model.corpus}

@@ -279,8 +279,8 @@ async def test_weight_and_project_are_stored_and_shown_with_the_keys_use(api: Ap
     await submit(api, "/keys", {"name": "bob", "scope": ["read"]})
     await scene.submit_job(database, "closed-book", submitted_by="alice")
     shown = " ".join(re.sub(r"<[^>]+>", " ", await text(api, "/keys")).split())
-    assert "no limit of samples, no limit of GPU time" in shown
-    assert "alice 3 thesis 5 0 0.0 bob 1 none 0 0 0.0" in shown
+    assert "no limit of samples, no limit of GPU time, no limit of uploads" in shown
+    assert "alice 3 thesis 5 0 0.0 0.0 bob 1 none 0 0 0.0 0.0" in shown
 
 
 async def test_all_keys_are_listed_with_their_states(keyed: Api, database: Database) -> None:
