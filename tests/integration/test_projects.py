@@ -33,7 +33,8 @@ class Member:
         self._http, self._headers = api.http, {"authorization": f"Bearer {key}", "if-match": "*"}
 
     async def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
-        return await self._http.request(method, path, headers=self._headers, **request)
+        headers = self._headers | request.pop("headers", {})
+        return await self._http.request(method, path, headers=headers, **request)
 
     async def ok(self, method: str, path: str, **request: Any) -> Any:
         answer = await self.send(method, path, **request)
@@ -299,3 +300,15 @@ async def test_whoever_sees_it_sees_to_which_project_it_belongs(
     }  # fmt: skip
     for path in ("jobs/crimson-job", "datasets/crimson-items", "corpora/crimson-docs", "rules/crimson-bank"):
         assert "project red" in await ann.ok("GET", f"/{path}", follow_redirects=True)
+
+
+async def test_projects_do_not_share_idempotency_keys(api: Api, database: Database, owner_url: str) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    bob = await make_member(api, database, owner_url, "bob", "blue")
+    await scene.add_dataset(database, 2, "shared")
+    body = {"name": "same", "dataset": "shared", "pipeline": "closed-book"}
+    made = []
+    for member in (ann, bob, ann):
+        answer = await member.send("POST", "/v1/jobs", json=body, headers={"idempotency-key": "one"})
+        made.append((answer.status_code, answer.json()["id"]))
+    assert made[0] == made[2] != made[1]

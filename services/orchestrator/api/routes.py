@@ -553,8 +553,14 @@ IdempotencyKey = Annotated[str | None, Depends(_check_key)]
 
 
 def make_keyed_request(key: str | None, operation: str, request: Any) -> KeyedRequest | None:
-    """Return the request that `key` stands for: this operation with this body. None without a key."""
-    return None if key is None else KeyedRequest(operation=operation, key=key, body_hash=canonical.digest(request))
+    """Return the request that `key` stands for: this operation with this body, in the caller's project. None without a
+    key.
+    """
+    if key is None:
+        return None
+    project = database.get_project()
+    own = operation if project is None else f"{operation} of {project}"
+    return KeyedRequest(operation=own, key=key, body_hash=canonical.digest(request))
 
 
 # Entity tags, which spare a client a second read and prevent it from changing a state that it has not seen.
