@@ -34,7 +34,7 @@ from services.orchestrator.api import routes
 from services.orchestrator.api.routes import route
 from shared import shapes
 from shared.access.filters import OPENAI
-from shared.settings import Limits
+from shared.settings import Limits, Settings
 from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.keys import ValidKey
@@ -60,7 +60,7 @@ class Keys:
 
 def application(keyring: Any) -> FastAPI:
     app = FastAPI(dependencies=[Depends(authorise)])
-    app.state.deps = SimpleNamespace(admission=None)
+    app.state.deps = SimpleNamespace(admission=None, settings=Settings())
     router = APIRouter(prefix="/v1/jobs")
     route(router, "GET", "", READ, "Tell who asks", {})(reader)
     route(router, "POST", "", SUBMIT, "Tell who asks", {})(submitter)
