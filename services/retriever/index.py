@@ -609,14 +609,16 @@ B = 0.75
 
 @cache
 def import_bm25s() -> Any:
-    """Return the library, which has 11 MiB with SciPy, at the first use of a sparse index.
+    """Import the library at the first use of a sparse index: with SciPy it takes 11 MiB.
 
     Where JAX is installed, bm25s starts it when it is imported, and JAX then takes most of the GPU's memory (seen on an
     H200 with 12 GiB free: 11 GiB). It is not needed here.
     """
     sys.modules.setdefault("jax", None)  # type: ignore[arg-type]
     try:
-        return import_module("bm25s")
+        library = import_module("bm25s")
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # its import sets DEBUG
+        return library
     finally:
         if sys.modules["jax"] is None:
             del sys.modules["jax"]

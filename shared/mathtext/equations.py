@@ -10,7 +10,24 @@ from typing import NamedTuple
 from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact, exact_or_none, parts
 from shared.mathtext.numbers import SCALING, VALUE_CHANGING
-from shared.mathtext.reading import Kind, Token, Unread, readings, symbolic, tokens
+from shared.mathtext.reading import (
+    BREAK,
+    CLOSE,
+    LINE,
+    MODULO,
+    NUMBER,
+    OPEN,
+    OPERATOR,
+    RELATION,
+    STRANGE,
+    SYMBOL,
+    WORD,
+    Token,
+    Unread,
+    readings,
+    symbolic,
+    tokens,
+)
 from shared.replies import Verified
 
 # Find mathematics in a text: between its delimiters, and in plain sentences around an equals sign.
@@ -66,6 +83,8 @@ def _find_between(text: str, start: int, end: int) -> Iterator[Formula]:
 
 def _plain(text: str, start: int, end: int) -> Iterator[Formula]:
     """Stretches of a plain text without words, around an equals sign."""
+    if text.find("=", start, end) < 0:
+        return
     for first, last in _split(_SENTENCE, text, start, end):
         if text.find("=", first, last) < 0:
             continue
@@ -146,16 +165,18 @@ def arithmetic(text: str) -> list[Checked]:
     An equation is meant modulo a number if it names one, else in ordinary arithmetic. Takes time in proportion to the
     text's length, and raises nothing.
     """
-    return [Checked(each.text, holds(each)) for each in equations(_CODE.sub(" ", text))]
+    return [Checked(each.text, holds(each)) for each in equations(_CODE.sub(" ", text), names=False)]
 
 
-def equations(text: str) -> list[Equation]:
-    """Return the equations of a text, read or not, in order; at most `MOST_EQUATIONS`."""
+def equations(text: str, *, names: bool = True) -> list[Equation]:
+    """Return the equations of a text, read or not, in order; at most `MOST_EQUATIONS`. Without `names`, those that have
+    names in them may stay unread: exact arithmetic cannot decide them.
+    """
     found: list[Equation] = []
     named = {int(match[1]) for match in _MODULUS.finditer(text)} | ({10} if "digit" in text else set())
     moduli = tuple(sorted(modulus for modulus in named if modulus > 1))
     for formula in formulas(text):
-        found += (each._replace(moduli=moduli) for each in _read_formula(formula))
+        found += _read_formula(formula, moduli, names=names)
         if len(found) >= MOST_EQUATIONS:
             break
     return found[:MOST_EQUATIONS]
@@ -235,36 +256,42 @@ def _half_unit(side: Expression, *, whole: bool) -> Fraction | None:
     return _half_unit(side.operands[0], whole=whole) if measured or side.operation in ("neg", "deg") else None
 
 
-def _read_formula(formula: Formula) -> Iterator[Equation]:
+def _read_formula(formula: Formula, moduli: tuple[int, ...], *, names: bool) -> Iterator[Equation]:
     if len(formula.text) > LONGEST:
-        yield Equation(formula.text[:80], (), ())
+        yield Equation(formula.text[:80], (), (), moduli=moduli)
         return
     if "=" not in formula.text and "\\equiv" not in formula.text and "≡" not in formula.text:
         return
-    # Without blanks at the beginnings of lines, which join nothing: they set lines in.
     written = _drop_boxes(tokens(formula.text, tex=formula.tex))
-    found: list[Token] = []
-    for token in written:
-        if not (token.text in ("quad", "qquad") and (not found or found[-1].kind is Kind.LINE)):
-            found.append(token)
-    for statement in _split_statements(formula.text, found):
-        yield from _link_sides(formula, *_take_modulus(statement))
+    if "quad" in formula.text:
+        written = _drop_indents(written)
+    for statement in _split_statements(formula.text, written):
+        yield from _link_sides(formula, *_take_modulus(statement), moduli, names=names)
 
 
 def _drop_boxes(written: list[Token]) -> list[Token]:
     """Remove braces around a whole statement: `\\boxed{x = 3}` states it."""
     dropped: set[int] = set()
-    opened: list[tuple[int, bool]] = []
+    stated: set[int] = set()
+    opened: list[int] = []
     for at, token in enumerate(written):
-        if token.kind is Kind.OPEN and token.text == "{":
-            opened.append((at, False))
-        elif token.kind is Kind.RELATION and opened:
-            opened[-1] = (opened[-1][0], True)
-        elif token.kind is Kind.CLOSE and token.text == "{" and opened:
-            start, relation = opened.pop()
-            if relation:
+        if token.text == "{":
+            if token.kind is OPEN:
+                opened.append(at)
+            elif opened and (start := opened.pop()) in stated:
                 dropped |= {start, at}
-    return [token for at, token in enumerate(written) if at not in dropped]
+        elif opened and token.kind is RELATION:
+            stated.add(opened[-1])
+    return [token for at, token in enumerate(written) if at not in dropped] if dropped else written
+
+
+def _drop_indents(written: list[Token]) -> list[Token]:
+    """Remove blanks at the beginnings of lines, which join nothing: they set lines in."""
+    found: list[Token] = []
+    for token in written:
+        if not (token.text in ("quad", "qquad") and (not found or found[-1].kind is LINE)):
+            found.append(token)
+    return found
 
 
 def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
@@ -272,16 +299,16 @@ def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[T
     depth = 0
     statement: list[Token] = []
     for at, token in enumerate(written):
-        depth += (token.kind is Kind.OPEN) - (token.kind is Kind.CLOSE)
-        comma = token.kind is Kind.OPERATOR and token.text == "," and depth <= 0
-        if (
-            token.kind is Kind.BREAK
-            or comma
-            or (token.kind is Kind.LINE and not _continues(formula, statement, written, at))
-        ):
+        kind = token.kind
+        if kind is OPEN:
+            depth += 1
+        elif kind is CLOSE:
+            depth -= 1
+        comma = depth <= 0 and token.text == "," and kind is OPERATOR
+        if kind is BREAK or comma or (kind is LINE and not _continues(formula, statement, written, at)):
             yield statement
             statement, depth = [], 0
-        elif token.kind is not Kind.LINE:
+        elif kind is not LINE:
             statement.append(token)
     yield statement
 
@@ -294,40 +321,44 @@ def _continues(formula: str, before: Sequence[Token], written: Sequence[Token], 
     if not before or line + 1 == len(written):
         return False
     behind = written[line + 1]
-    if before[-1].kind in (Kind.RELATION, Kind.OPERATOR) or behind.kind is Kind.RELATION:
+    if before[-1].kind in (RELATION, OPERATOR) or behind.kind is RELATION:
         return True
-    if behind.kind is not Kind.OPERATOR:
+    if behind.kind is not OPERATOR:
         return False
-    rest = takewhile(lambda token: token.kind is not Kind.LINE, islice(written, line + 1, None))
-    own = any(token.kind is Kind.RELATION for token in rest)
+    rest = takewhile(lambda token: token.kind is not LINE, islice(written, line + 1, None))
+    own = any(token.kind is RELATION for token in rest)
     return not own or "&" in formula[written[line].end : behind.start]
 
 
 def _take_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
     """Return the statement without `\\pmod{5}`, and its modulus; None if the modulus is not a number."""
-    places = [at for at, token in enumerate(statement) if token.kind is Kind.MODULO]
+    places = [at for at, token in enumerate(statement) if token.kind is MODULO]
     if not places:
         return statement, 0
     at = places[0]
-    behind = [token for token in statement[at + 1 :] if token.kind not in (Kind.OPEN, Kind.CLOSE)]
+    behind = [token for token in statement[at + 1 :] if token.kind not in (OPEN, CLOSE)]
     number = behind[0] if behind else None
-    if len(places) > 1 or number is None or number.kind is not Kind.NUMBER or number.value.denominator != 1:
+    if len(places) > 1 or number is None or number.kind is not NUMBER or number.value.denominator != 1:
         return statement, None
     before = statement[:at]
-    if before and before[-1].kind is Kind.OPEN:
+    if before and before[-1].kind is OPEN:
         before.pop()
-    rest = [token for token in behind[1:] if token.kind is Kind.RELATION] and statement[statement.index(number) + 1 :]
+    rest = [token for token in behind[1:] if token.kind is RELATION] and statement[statement.index(number) + 1 :]
     modulus = int(number.value)
     return before + list(rest), modulus if modulus > 1 else None
 
 
-def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | None) -> Iterator[Equation]:
+def _link_sides(
+    formula: Formula, statement: Sequence[Token], modulus: int | None, moduli: tuple[int, ...], *, names: bool
+) -> Iterator[Equation]:
     """Return the equations of one statement."""
     sides, relations = _split_sides(statement)
     equal = [relation == "=" or (relation == "≡" and bool(modulus)) for relation in relations]
     if not any(equal):
         return
-    unread = modulus is None
+    # A chain is read in any case, to find the left sides; and a name may be that of a unit, which has a value.
+    kinds = [] if names or len(sides) > 2 else [token.kind for token in statement]
+    unread = modulus is None or (SYMBOL in kinds and WORD not in kinds)
     read = [() if unread else _read_side(side) for side in sides]
     if formula.cut:
         read[0] = ()
@@ -336,15 +367,15 @@ def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | Non
     for right, holds_between in enumerate(equal, start=1):
         if holds_between:
             left = _find_left(right, read, equal)
-            written = [*sides[left], *sides[right]]
+            written = sides[left] + sides[right]
             text = formula.text[written[0].start : written[-1].end] if written else ""
-            yield Equation(text, read[left], read[right], modulus or 0, alone=len(sides) == 2)
+            yield Equation(text, read[left], read[right], modulus or 0, len(sides) == 2, moduli)
 
 
 def _find_left(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
     """Return the side to compare with: the one before, or the last number before a name (5 for 6 in `2 + 3 = x =
     6`)."""
-    if not _is_numeric(read[right]):
+    if right == 1 or not _is_numeric(read[right]):
         return right - 1
     left = right - 1
     while left > 0 and read[left] and equal[left - 1] and not _is_numeric(read[left]):
@@ -361,8 +392,12 @@ def _split_sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[st
     relations: list[str] = []
     depth = 0
     for token in statement:
-        depth += (token.kind is Kind.OPEN) - (token.kind is Kind.CLOSE)
-        if token.kind is Kind.RELATION and depth == 0:
+        kind = token.kind
+        if kind is OPEN:
+            depth += 1
+        elif kind is CLOSE:
+            depth -= 1
+        if kind is RELATION and depth == 0:
             relations.append(token.text)
             sides.append([])
         else:
@@ -372,7 +407,7 @@ def _split_sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[st
 
 def _read_side(side: Sequence[Token]) -> tuple[Expression, ...]:
     """Return the readings of the side, without the full stop that ends the sentence."""
-    while side and side[-1].kind is Kind.STRANGE and side[-1].text == ".":
+    while side and side[-1].kind is STRANGE and side[-1].text == ".":
         side = side[:-1]
     try:
         return tuple(readings(side))
@@ -393,7 +428,7 @@ VERSION = 1
 until it is."""
 POINTS = 3
 """Random points at which an equation must hold before SymPy is asked whether it always does."""
-CLOSE = 1e-9
+TOLERANCE = 1e-9
 """Doubles that differ by less, relatively, are worth asking SymPy."""
 IMAGINARY = {"i": "j"}
 _COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.IGNORECASE)
@@ -456,7 +491,7 @@ def _check_identity(left: Expression, right: Expression, names: list[str]) -> bo
     for _ in range(POINTS):
         values = {name: complex(draw.uniform(0.5, 2.5), draw.uniform(0.1, 0.9)) for name in names}
         one, other = approximate(left, values), approximate(right, values)
-        if abs(one - other) > CLOSE * max(1, abs(one), abs(other)):
+        if abs(one - other) > TOLERANCE * max(1, abs(one), abs(other)):
             return None
     difference = symbolic(left) - symbolic(right)
     from sympy import expand, simplify

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -269,6 +270,7 @@ MOST_DIGITS = 300
 """Characters of a number; a longer one is not read."""
 
 
+@lru_cache(maxsize=4096)
 def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None:
     """Return the value, and the number of digits after the decimal point (None without one); None if it is not a
     number.
@@ -287,7 +289,7 @@ def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None
     whole, point, behind = head.partition(".")
     try:
         if not bar:
-            return Fraction(written), len(behind) if point else None
+            return Fraction(int(whole + behind), 10 ** len(behind)), len(behind) if point else None
         period = period.strip("{}")  # the digits behind the bar, over as many nines
         repeated = Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(behind))
         return Fraction(int(whole + behind or "0"), 10 ** len(behind)) + repeated, None

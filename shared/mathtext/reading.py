@@ -1,7 +1,7 @@
 """Read mathematical notation into expressions, exactly or by sympy."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from fractions import Fraction
 from functools import cache
@@ -48,16 +48,25 @@ class Kind(Enum):
     """Not understood."""
 
 
+# Python 3.11 takes ten times as long to look up a member in its class.
+(
+    NUMBER, SYMBOL, WORD, OPERATOR, COMMAND, CONSTANT, OPEN, CLOSE, BAR, RELATION, MODULO, BREAK, LINE, STRANGE,
+) = Kind  # fmt: skip
+
+
 class Token(NamedTuple):
     """One token. `value` is set for numbers, with the digits behind their point."""
 
     kind: Kind
     text: str
-    value: Fraction = Fraction(0)
-    places: int | None = None
     start: int = 0
     end: int = 0
     """Where it stands in the formula."""
+    value: Fraction = Fraction(0)
+    places: int | None = None
+
+
+_Sign = tuple[Kind, str]
 
 
 def _names(names: str) -> frozenset[str]:
@@ -88,44 +97,48 @@ _OTHERS = _names(
 )
 _ARGUMENTS = {"frac": 2, "binom": 2, "sqrt": 1}
 _COMMANDS = {
-    **{name: Token(Kind.COMMAND, name) for name in FUNCTIONS},
-    **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), Token(Kind.COMMAND, "frac")),
-    **dict.fromkeys(("binom", "dbinom", "tbinom"), Token(Kind.COMMAND, "binom")),
-    **dict.fromkeys(("cdot", "times", "ast"), Token(Kind.OPERATOR, "*")),
-    **dict.fromkeys(("circ", "degree"), Token(Kind.OPERATOR, "deg")),
-    **{name: Token(Kind.RELATION, "other") for name in _OTHERS},
-    **{name: Token(Kind.BREAK, name) for name in _BREAKS},
-    **{name: Token(Kind.MODULO, name) for name in ("pmod", "bmod", "mod", "pod")},
-    "sqrt": Token(Kind.COMMAND, "sqrt"), "div": Token(Kind.OPERATOR, "/"), "%": Token(Kind.OPERATOR, "%"),
-    "choose": Token(Kind.OPERATOR, "choose"), "equiv": Token(Kind.RELATION, "≡"), "pi": Token(Kind.CONSTANT, "pi"),
-    "{": Token(Kind.OPEN, "("), "}": Token(Kind.CLOSE, "("), "lbrack": Token(Kind.OPEN, "["),
-    "rbrack": Token(Kind.CLOSE, "["), "lfloor": Token(Kind.OPEN, "lfloor"), "rfloor": Token(Kind.CLOSE, "lfloor"),
-    "lceil": Token(Kind.OPEN, "lceil"), "rceil": Token(Kind.CLOSE, "lceil"), "lvert": Token(Kind.OPEN, "|"),
-    "rvert": Token(Kind.CLOSE, "|"), "vert": Token(Kind.BAR, "|"), "\\": Token(Kind.LINE, "\\\\"),
+    **{name: (COMMAND, name) for name in FUNCTIONS},
+    **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), (COMMAND, "frac")),
+    **dict.fromkeys(("binom", "dbinom", "tbinom"), (COMMAND, "binom")),
+    **dict.fromkeys(("cdot", "times", "ast"), (OPERATOR, "*")),
+    **dict.fromkeys(("circ", "degree"), (OPERATOR, "deg")),
+    **dict.fromkeys(_OTHERS, (RELATION, "other")),
+    **{name: (BREAK, name) for name in _BREAKS},
+    **{name: (MODULO, name) for name in ("pmod", "bmod", "mod", "pod")},
+    "sqrt": (COMMAND, "sqrt"), "div": (OPERATOR, "/"), "%": (OPERATOR, "%"),
+    "choose": (OPERATOR, "choose"), "equiv": (RELATION, "≡"), "pi": (CONSTANT, "pi"),
+    "{": (OPEN, "("), "}": (CLOSE, "("), "lbrack": (OPEN, "["),
+    "rbrack": (CLOSE, "["), "lfloor": (OPEN, "lfloor"), "rfloor": (CLOSE, "lfloor"),
+    "lceil": (OPEN, "lceil"), "rceil": (CLOSE, "lceil"), "lvert": (OPEN, "|"),
+    "rvert": (CLOSE, "|"), "vert": (BAR, "|"), "\\": (LINE, "\\\\"),
 }  # fmt: skip
 """Names behind a backslash that are neither letters, blanks nor texts."""
 _SIGNS = {
-    "+": (Kind.OPERATOR, "+"), "-": (Kind.OPERATOR, "-"), "−": (Kind.OPERATOR, "-"), "–": (Kind.OPERATOR, "-"),
-    "*": (Kind.OPERATOR, "*"), "×": (Kind.OPERATOR, "*"), "·": (Kind.OPERATOR, "*"), "⋅": (Kind.OPERATOR, "*"),
-    "/": (Kind.OPERATOR, "/"), "÷": (Kind.OPERATOR, "/"), "^": (Kind.OPERATOR, "^"), "!": (Kind.OPERATOR, "!"),
-    "%": (Kind.OPERATOR, "%"), ",": (Kind.OPERATOR, ","), "°": (Kind.OPERATOR, "deg"), "(": (Kind.OPEN, "("),
-    ")": (Kind.CLOSE, "("), "[": (Kind.OPEN, "["), "]": (Kind.CLOSE, "["), "{": (Kind.OPEN, "{"),
-    "}": (Kind.CLOSE, "{"), "|": (Kind.BAR, "|"), "=": (Kind.RELATION, "="), "≡": (Kind.RELATION, "≡"),
-    "<": (Kind.RELATION, "other"), ">": (Kind.RELATION, "other"), "≤": (Kind.RELATION, "other"),
-    "≥": (Kind.RELATION, "other"), "≠": (Kind.RELATION, "other"), "≈": (Kind.RELATION, "other"), ";": (Kind.BREAK, ";"),
-    "π": (Kind.CONSTANT, "pi"), "²": (Kind.OPERATOR, "²"), "³": (Kind.OPERATOR, "³"),
+    "+": (OPERATOR, "+"), "-": (OPERATOR, "-"), "−": (OPERATOR, "-"), "–": (OPERATOR, "-"),
+    "*": (OPERATOR, "*"), "×": (OPERATOR, "*"), "·": (OPERATOR, "*"), "⋅": (OPERATOR, "*"),
+    "/": (OPERATOR, "/"), "÷": (OPERATOR, "/"), "^": (OPERATOR, "^"), "!": (OPERATOR, "!"),
+    "%": (OPERATOR, "%"), ",": (OPERATOR, ","), "°": (OPERATOR, "deg"), "(": (OPEN, "("),
+    ")": (CLOSE, "("), "[": (OPEN, "["), "]": (CLOSE, "["), "{": (OPEN, "{"),
+    "}": (CLOSE, "{"), "|": (BAR, "|"), "=": (RELATION, "="), "≡": (RELATION, "≡"),
+    "<": (RELATION, "other"), ">": (RELATION, "other"), "≤": (RELATION, "other"),
+    "≥": (RELATION, "other"), "≠": (RELATION, "other"), "≈": (RELATION, "other"), ";": (BREAK, ";"),
+    "π": (CONSTANT, "pi"), "²": (OPERATOR, "²"), "³": (OPERATOR, "³"),
 }  # fmt: skip
 
-_NUMBER = re.compile(r"\d{1,3}(?:(?:\{,\}|,\\!|,)\d{3})+(?!\d)(?:\.\d+)?|\d*\.\d*\\overline\{\d+\}|\d+(?:\.\d+)?|\.\d+")
-_LISTED = re.compile(r"\d{1,3}(?:(?:\{,\}|,\\!)\d{3})+(?!\d)(?:\.\d+)?|\d*\.\d*\\overline\{\d+\}|\d+(?:\.\d+)?|\.\d+")
+_SUBSCRIPT = re.compile(r"\s*_\s*(\{[^{}]*\}|[a-zA-Z0-9]|\\[a-zA-Z]+)")
+_NUMBER = (
+    r"(?P<digits>\d{1,3}(?:(?:\{,\}|,\\!|,)\d{3})+(?!\d)(?:\.\d+)?|\d*\.\d*\\overline\{\d+\}|\d+(?:\.\d+)?|\.\d+)"
+    rf"(?:{_SUBSCRIPT.pattern.replace('(', '(?P<base>', 1)})?"
+)
+_LISTED = re.compile(_NUMBER.replace(r"\\!|,", r"\\!"))
+_TOKEN = re.compile(
+    rf"[\s~&]*(?:(?P<number>(?=\.?\d){_NUMBER})"
+    rf"|(?P<name>(?:[a-zA-Z]|\\(?:{'|'.join(sorted(_LETTERS))})(?![a-zA-Z])\*?)'*(?:{_SUBSCRIPT.pattern})?"
+    r"|\\overline\s*\{[A-Za-z]{1,3}\})|(?P<command>\\(?P<word>[a-zA-Z]+|(?s:.))\*?)|(?P<dots>\.\.+|…)|(?P<sign>[^\s~&]))"
+)
 _LISTING = re.compile(r"gcd|lcm|max|min")
 """Functions of numbers between commas."""
-_COMMAND = re.compile(r"\\([a-zA-Z]+|.)\*?", re.DOTALL)
-_SUBSCRIPT = re.compile(r"\s*_\s*(\{[^{}]*\}|[a-zA-Z0-9]|\\[a-zA-Z]+)")
 _WORDS = re.compile(r"\s*\{([^{}]*)\}")
-_OVERLINE = re.compile(r"\\overline\s*\{[A-Za-z]{1,3}\}")
-_BLANKS = re.compile(r"[\s~&]+")
-_ELLIPSIS = re.compile(r"\.\.+|…")
 _JOINING = re.compile(
     r"\b(?:and|or|if|when|where|for|so|then|since|because|thus|hence|therefore|with|while|but|as)\b|[,.;:]"
 )
@@ -136,7 +149,7 @@ def tokens(formula: str, *, tex: bool = True) -> list[Token]:
 
     Takes time in proportion to the formula's length, and raises nothing.
     """
-    return list(_Scanner(formula, tex=tex).scan())
+    return _Scanner(formula, tex=tex).scan()
 
 
 class _Scanner:
@@ -150,71 +163,46 @@ class _Scanner:
         """Arguments that the last command still takes: of digits it takes one each."""
         self._outer: list[int] = []
         """The pending parts at each open brace."""
-        self._before = ""
-        """The token before: in brackets, and behind a comma, commas separate numbers rather than thousands."""
-        self._lists = bool(_LISTING.search(formula))
 
-    def scan(self) -> Iterator[Token]:
-        while self._at < len(self._text):
-            if blank := _BLANKS.match(self._text, self._at):
-                self._at = blank.end()
+    def scan(self) -> list[Token]:
+        found: list[Token] = []
+        while match := _TOKEN.match(self._text, self._at):
+            group = match.lastgroup or ""
+            start, self._at = match.span(group)
+            if group == "number":
+                found.append(self._number(match, start, found[-1].text if found else ""))
                 continue
-            start = self._at
-            token = self._next()
-            if token is not None:
-                self._before = token.text
-                yield token._replace(start=start, end=self._at)
+            if group == "sign":
+                sign: _Sign | None = self._sign(self._text[start])
+            elif group == "name":
+                sign = self._take((SYMBOL, "".join(match["name"].split())))
+            else:
+                sign = self._command(match) if group == "command" else self._take((STRANGE, "..."))
+            if sign is not None:
+                found.append(Token(*sign, start, self._at))
+        return found
 
-    def _next(self) -> Token | None:
-        here = self._text[self._at]
-        if here == "\\":
-            return self._command()
-        if here.isdecimal() or (here == "." and self._text[self._at + 1 : self._at + 2].isdecimal()):
-            return self._number()
-        if dots := _ELLIPSIS.match(self._text, self._at):
-            return self._take(dots.end(), Token(Kind.STRANGE, "..."))
-        if here.isalpha() and here.isascii():
-            return self._symbol(self._at + 1)
-        return self._sign(here)
+    def _take(self, sign: _Sign | None) -> _Sign | None:
+        """Return `sign`, and count it as a pending argument."""
+        if self._pending and sign is not None and sign[0] is not OPEN:
+            self._pending -= 1
+        return sign
 
-    def _take(self, end: int, token: Token | None) -> Token | None:
-        """Return `token`, which ends at `end`, and count it as a pending argument."""
-        self._at = end
-        if token is not None and token.kind is not Kind.OPEN:
-            self._pending = max(0, self._pending - 1)
-        return token
-
-    def _number(self) -> Token:
-        if self._pending and self._tex:
-            found = self._text[self._at]
-            return self._read_base(self._at + 1, found)
-        listed = self._lists or self._before in ("(", "[", ",")
-        match = (_LISTED if listed else _NUMBER).match(self._text, self._at)
-        if match is None:  # a digit of another script
-            self._at += 1
-            return Token(Kind.STRANGE, self._text[self._at - 1])
-        return self._read_base(match.end(), match[0])
-
-    def _read_base(self, end: int, digits: str) -> Token:
-        """Return the number, in the base that its subscript names."""
-        subscript = _SUBSCRIPT.match(self._text, end)
+    def _number(self, match: re.Match[str], start: int, before: str) -> Token:
+        """Return the number, in the base that its subscript names. In brackets, and behind a comma, commas separate
+        numbers rather than thousands."""
+        digits, base = match["digits"], match["base"]
+        if self._pending and self._tex and len(digits) > 1:
+            digits, base, self._at = digits[0], None, start + 1
+        elif "," in digits and (before in ("(", "[", ",") or _LISTING.search(self._text)):
+            listed = _LISTED.match(self._text, start) or match
+            digits, base, self._at = listed["digits"], listed["base"], listed.end()
         self._pending = max(0, self._pending - 1)
-        self._at = subscript.end() if subscript else end
-        found = numeral(digits, subscript[1].strip("{}") if subscript else "10")
-        return Token(Kind.NUMBER, digits, *found) if found else Token(Kind.STRANGE, digits)
+        found = numeral(digits, base.strip("{}") if base else "10")
+        return Token(NUMBER if found else STRANGE, digits, start, self._at, *found or ())
 
-    def _symbol(self, end: int) -> Token:
-        while self._text[end : end + 1] == "'":
-            end += 1
-        subscript = _SUBSCRIPT.match(self._text, end)
-        end = subscript.end() if subscript else end
-        name = "".join(self._text[self._at : end].split())
-        self._take(end, Token(Kind.SYMBOL, name))
-        return Token(Kind.SYMBOL, name)
-
-    def _sign(self, here: str) -> Token | None:
-        kind, text = _SIGNS.get(here, (Kind.STRANGE, here))
-        token = Token(kind, text)
+    def _sign(self, here: str) -> _Sign:
+        sign = _SIGNS.get(here) or (STRANGE, here)
         if here == "{":
             self._outer.append(max(0, self._pending - 1))
             self._pending = 0
@@ -222,59 +210,49 @@ class _Scanner:
             self._pending = self._outer.pop() if self._outer else 0
         elif here == "^" and self._tex:
             self._pending = 1
-        elif kind is not Kind.OPEN:
+        elif sign[0] is not OPEN:
             self._pending = 0
-        self._at += 1
-        return token
+        return sign
 
-    def _command(self) -> Token | None:
-        match = _COMMAND.match(self._text, self._at)
-        if match is None:
-            return self._take(len(self._text), Token(Kind.STRANGE, "\\"))
-        name = match[1]
+    def _command(self, match: re.Match[str]) -> _Sign | None:
+        name = match["word"]
         if name in _TEXTS or name in _ASIDE:
             return self._words(match)
-        if name in _LETTERS:
-            return self._symbol(match.end())
         if name in _BLANK:
-            self._at = match.end()
             return None
-        if overline := _OVERLINE.match(self._text, self._at):
-            return self._take(overline.end(), Token(Kind.SYMBOL, "".join(overline[0].split())))
-        token = _COMMANDS.get(name, Token(Kind.STRANGE, name))
-        end = match.end()
-        if name == "log" and (base := _SUBSCRIPT.match(self._text, end)):
-            token = token._replace(text=f"log_{base[1].strip('{}')}")
-            end = base.end()
-        self._take(end, token)
-        if token.kind is Kind.COMMAND:
-            self._pending = _ARGUMENTS.get(token.text, 0)
-        return token
+        sign = _COMMANDS.get(name) or (STRANGE, name)
+        if name == "log" and (base := _SUBSCRIPT.match(self._text, self._at)):
+            sign = (COMMAND, f"log_{base[1].strip('{}')}")
+            self._at = base.end()
+        self._take(sign)
+        if sign[0] is COMMAND:
+            self._pending = _ARGUMENTS.get(sign[1], 0)
+        return sign
 
-    def _words(self, match: re.Match[str]) -> Token | None:
+    def _words(self, match: re.Match[str]) -> _Sign | None:
         """Return the text of `\\text{...}`; of a colour or an alignment, nothing."""
-        words = _WORDS.match(self._text, match.end())
+        words = _WORDS.match(self._text, self._at)
         if words is None:
-            return self._take(match.end(), Token(Kind.STRANGE, match[0]))
-        if match[1] in _ASIDE:
-            self._at = words.end()
-            strange = match[1] in ("begin", "end") and words[1] not in _LAID_OUT
-            return Token(Kind.STRANGE, words[1]) if strange else None
-        return self._take(words.end(), _read_word(words[1]))
+            return self._take((STRANGE, match["command"]))
+        self._at = words.end()
+        if match["word"] in _ASIDE:
+            strange = match["word"] in ("begin", "end") and words[1] not in _LAID_OUT
+            return (STRANGE, words[1]) if strange else None
+        return self._take(_read_word(words[1]))
 
 
-def _read_word(words: str) -> Token | None:
+def _read_word(words: str) -> _Sign | None:
     """Return a unit or a name; None for words that join statements."""
     stripped = words.strip()
     if not stripped:
         return None
     if stripped in FUNCTIONS:
-        return Token(Kind.COMMAND, stripped)
+        return (COMMAND, stripped)
     if stripped.lower() == "mod":
-        return Token(Kind.MODULO, stripped)
+        return (MODULO, stripped)
     if _JOINING.search(stripped.lower()):
-        return Token(Kind.BREAK, stripped)
-    return Token(Kind.WORD, stripped)
+        return (BREAK, stripped)
+    return (WORD, stripped)
 
 
 # Expressions, read from tokens.
@@ -316,7 +294,12 @@ def readings(written: Sequence[Token]) -> list[Expression]:
     found = [reader.whole()]
     if reader.ambiguous:
         found += [_ExpressionParser(written, reading).whole() for reading in READINGS]
-    return list(dict.fromkeys(found))
+        found = list(dict.fromkeys(found))
+    return found
+
+
+_END = Token(BREAK, "")
+_BEGINNINGS = (NUMBER, SYMBOL, COMMAND, CONSTANT, OPEN)
 
 
 class _ExpressionParser:
@@ -325,33 +308,28 @@ class _ExpressionParser:
     def __init__(self, written: Sequence[Token], reading: ReadingRules) -> None:
         if not 0 < len(written) <= MOST_TOKENS:
             raise Unread(f"{len(written)} tokens")
-        self._tokens = written
+        self._rest = iter(written)
+        self._here = next(self._rest)
         self._reading = reading
-        self._at = 0
         self._depth = 0
         self._bars = 0
         self.ambiguous = False
 
     def whole(self) -> Expression:
         found = self._sum()
-        if self._at < len(self._tokens):
-            raise Unread(f"nothing may follow at {self._tokens[self._at].text!r}")
+        if self._here is not _END:
+            raise Unread(f"nothing may follow at {self._here.text!r}")
         return found
 
-    def _peek(self) -> Token:
-        return self._tokens[self._at] if self._at < len(self._tokens) else Token(Kind.BREAK, "")
-
     def _next(self) -> Token:
-        token = self._peek()
-        self._at += 1
+        token, self._here = self._here, next(self._rest, _END)
         return token
 
     def _is(self, kind: Kind, *texts: str) -> bool:
-        token = self._peek()
-        return token.kind is kind and token.text in texts
+        return self._here.kind is kind and self._here.text in texts
 
     def _is_operator(self, *texts: str) -> bool:
-        return self._is(Kind.OPERATOR, *texts)
+        return self._here.text in texts and self._here.kind is OPERATOR
 
     def _sum(self) -> Expression:
         found = self._term()
@@ -367,8 +345,8 @@ class _ExpressionParser:
                 raise Unread("two signs")
             return Apply("neg", (self._term(),)) if negative else self._term()
         found = self._factor()
-        while self._is_operator("*", "/") or self._begins():
-            if self._begins():
+        while (begins := self._begins()) or self._is_operator("*", "/"):
+            if begins:
                 found = self._parse_product(found)
             elif self._next().text == "*":
                 found = Apply("*", (found, self._parse_signed()))
@@ -389,14 +367,12 @@ class _ExpressionParser:
 
     def _begins(self) -> bool:
         """Return whether a factor without a sign begins here."""
-        token = self._peek()
-        if token.kind is Kind.BAR:
-            return self._bars == 0
-        return token.kind in (Kind.NUMBER, Kind.SYMBOL, Kind.COMMAND, Kind.CONSTANT, Kind.OPEN)
+        kind = self._here.kind
+        return kind in _BEGINNINGS or (kind is BAR and self._bars == 0)
 
     def _parse_product(self, left: Expression) -> Expression:
         """Parse the product of `left` and the factors next to it."""
-        if self._peek().kind is Kind.NUMBER:
+        if self._here.kind is NUMBER:
             raise Unread("two numbers without a sign between them")
         return Apply("*", (left, self._factor()))
 
@@ -417,9 +393,9 @@ class _ExpressionParser:
             raise Unread("too deep")
 
     def _parse_postfix(self, found: Expression) -> Expression:
-        while self._is_operator("!", "%", "deg", "²", "³") or self._peek().kind is Kind.WORD:
+        while self._is_operator("!", "%", "deg", "²", "³") or self._here.kind is WORD:
             token = self._next()
-            if token.kind is Kind.WORD:
+            if token.kind is WORD:
                 found = Apply("*", (found, self._unit(token.text)))
             elif token.text == "%":
                 self.ambiguous = True
@@ -445,31 +421,30 @@ class _ExpressionParser:
         return found
 
     def _operand(self, token: Token) -> Expression:
-        match token.kind:
-            case Kind.NUMBER:
-                return self._number(token)
-            case Kind.SYMBOL | Kind.WORD:
-                return Symbol(token.text)
-            case Kind.CONSTANT:
-                return Apply(token.text)
-            case Kind.OPEN:
-                return self._parse_brackets(token)
-            case Kind.BAR if self._bars == 0:
-                self._bars += 1
-                found = self._sum()
-                if self._next().kind is not Kind.BAR:
-                    raise Unread("a bar is not closed")
-                self._bars -= 1
-                return Apply("abs", (found,))
-            case Kind.COMMAND:
-                return self._command(token.text)
-            case _:
-                raise Unread(f"no expression begins with {token.text!r}")
+        kind = token.kind
+        if kind is NUMBER:
+            return self._number(token)
+        if kind is SYMBOL or kind is WORD:
+            return Symbol(token.text)
+        if kind is OPEN:
+            return self._parse_brackets(token)
+        if kind is COMMAND:
+            return self._command(token.text)
+        if kind is CONSTANT:
+            return Apply(token.text)
+        if kind is not BAR or self._bars:
+            raise Unread(f"no expression begins with {token.text!r}")
+        self._bars += 1
+        found = self._sum()
+        if self._next().kind is not BAR:
+            raise Unread("a bar is not closed")
+        self._bars -= 1
+        return Apply("abs", (found,))
 
     def _number(self, token: Token) -> Expression:
         """Read a number, or a mixed number: 8 1/3."""
         number = Number(token.value, token.places)
-        if token.places is not None or not self._is(Kind.COMMAND, "frac"):
+        if token.places is not None or not self._is(COMMAND, "frac"):
             return number
         fraction = self._primary()
         match fraction:
@@ -486,7 +461,7 @@ class _ExpressionParser:
             self._next()
             found = Apply("choose", (found, self._sum()))
         closed = self._next()
-        if closed.kind is not Kind.CLOSE or closed.text != opened.text:
+        if closed.kind is not CLOSE or closed.text != opened.text:
             raise Unread(f"{opened.text!r} is not closed")
         self._bars = bars
         rounded = {"lfloor": "floor", "lceil": "ceil", "|": "abs"}.get(opened.text)
@@ -495,7 +470,7 @@ class _ExpressionParser:
     def _command(self, name: str) -> Expression:
         if name == "sqrt":
             degree: Expression = Number(Fraction(2))
-            if self._is(Kind.OPEN, "["):
+            if self._is(OPEN, "["):
                 degree = self._parse_brackets(self._next())
             return Apply("root", (degree, self._primary()))
         if name in FUNCTIONS:
@@ -517,22 +492,22 @@ class _ExpressionParser:
 
     def _argument(self) -> Expression:
         """Parse the argument of a function: a bracket, or a factor and the names behind it, such as 2 pi x."""
-        if self._peek().kind is Kind.OPEN:
+        if self._here.kind is OPEN:
             return self._factor()
         found = self._factor()
-        while self._peek().kind in (Kind.SYMBOL, Kind.CONSTANT):
+        while self._here.kind in (SYMBOL, CONSTANT):
             found = self._parse_product(found)
         return found
 
     def _arguments(self) -> tuple[Expression, ...]:
-        if not self._is(Kind.OPEN, "("):
+        if not self._is(OPEN, "("):
             raise Unread("arguments without brackets")
         self._next()
         found = [self._sum()]
         while self._is_operator(","):
             self._next()
             found.append(self._sum())
-        if not self._is(Kind.CLOSE, "("):
+        if not self._is(CLOSE, "("):
             raise Unread("arguments are not closed")
         self._next()
         return tuple(found)

@@ -484,6 +484,26 @@ async def test_a_chunk_is_what_the_model_answers_in_half_a_second_and_fills_its_
     assert paced.sizes[:4] == sizes
 
 
+class UnboundedExecutor(PacedExecutor):
+    """Answers all calls of a chunk at the same time, each after `seconds`."""
+
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+        began = self.now
+        async for each in super().run(calls, epoch):
+            assert isinstance(each, AnsweredCall)
+            self.now = began + self.seconds
+            yield replace(each, receipt=replace(each.receipt, started_at=began, ended_at=self.now))
+
+
+async def test_chunks_grow_while_a_slow_model_answers_all_their_calls_at_the_same_time(database: Database) -> None:
+    await queue_job(database, items=256)
+    slow = UnboundedExecutor(1.0)
+    await worker(database, Lane.GENERATE, slow, streams=1).drain()
+    assert slow.sizes == [16, 32, 64, 64, 64, 16]
+
+
 async def test_an_operator_may_claim_fewer_calls_at_once(database: Database) -> None:
     await queue_job(database, items=5)
     paced = PacedExecutor(0.0)

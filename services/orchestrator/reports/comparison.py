@@ -318,7 +318,7 @@ CORRECTED = (
     " are not"
 )
 BY_VERDICT = Measure(ACCURACY)
-AT_ONCE = 2
+JOBS_AT_ONCE = 2
 """Jobs whose endings are read at once: one is decoded while the database looks up the other."""
 
 
@@ -377,7 +377,7 @@ async def compare(
     wanted = _list_pairs(systems, baseline, against)
     matches = [both for pair in wanted for both in _match_jobs(*pair)]
     rows = sorted({job for system in systems for job in system.jobs.values()})
-    at_once = asyncio.Semaphore(AT_ONCE)
+    at_once = asyncio.Semaphore(JOBS_AT_ONCE)
 
     async def load_endings(row: int) -> _Ended:
         counted, by_content = Counter[str](), ByContent()
@@ -387,7 +387,12 @@ async def compare(
                 by_content |= index_by_content(batch)
         return _Ended(sort_counts(counted), by_content)
 
-    ended = dict(zip(rows, await asyncio.gather(*map(load_endings, rows)), strict=True)) if endings else {}
+    try:
+        async with asyncio.TaskGroup() as group:
+            loading = {row: group.create_task(load_endings(row)) for row in rows if endings}
+    except* Exception as failures:  # noqa: BLE001  # raised again alone: handlers go by its type
+        raise failures.exceptions[0] from None
+    ended = {row: task.result() for row, task in loading.items()}
     async with database.snapshot() as connection:
         found = await load_facts(connection, rows)
         check_scores(measure, found.values())

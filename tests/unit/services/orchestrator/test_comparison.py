@@ -1,19 +1,23 @@
 """Systems side by side: what is compared, and what retrieval found."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from mathrag.errors import Conflict
 from mathrag.intervals import Repeats
 from services.orchestrator.experiments.report import Recommendation, recommend
+from services.orchestrator.reports import comparison
 from services.orchestrator.reports.comparison import (
     MOST_CHARACTERS,
     MOST_LINES,
     Compared,
     Comparison,
+    System,
     Versus,
     compare_prompts,
     find_best,
@@ -26,8 +30,31 @@ from services.orchestrator.reports.tally import Accuracy
 from shared.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.statistics import significance
 from shared.statistics.significance import Difference, Mean
-from shared.storage.samples import ABSENT, SampleWithOutcome
+from shared.storage.samples import ABSENT, SampleEnding, SampleWithOutcome
 from tests.unit.services.orchestrator.test_report import sample
+
+# Endings of both jobs are read at once.
+
+
+@pytest.mark.anyio
+async def test_a_failure_in_reading_one_job_ends_the_reading_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+
+    async def stream(_: Any, job: int) -> AsyncIterator[list[SampleEnding]]:
+        if job == 2:
+            raise Conflict("it cannot be read")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(job)
+        yield []
+
+    monkeypatch.setattr(comparison, "stream_endings", stream)
+    both = [System("left", {"items": 1}), System("right", {"items": 2})]
+    with pytest.raises(Conflict, match="it cannot be read"):
+        await comparison.compare(None, both, endings=True)  # type: ignore[arg-type]  # no database is reached
+    assert ended == [1]
+
 
 # Headlines of comparisons: what is not separable is not ranked.
 

@@ -93,6 +93,12 @@ def test_scores_are_those_of_the_library_to_the_last_bit() -> None:
         assert found == [(documents[at], float(scores[at])) for at in best]
 
 
+def test_a_build_leaves_no_lines_of_the_library_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        scores_by_text(TEXTS, QUESTIONS[0])
+    assert "bm25s" not in {record.name for record in caplog.records}
+
+
 def test_a_document_without_a_shared_term_is_never_found() -> None:
     [matches] = Bm25().build([DOCUMENTS]).search(["circumference"], 6)
     assert [match.document for match in matches] == [DOCUMENTS[1][0]]
