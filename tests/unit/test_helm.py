@@ -122,6 +122,7 @@ CPU = '{"name": "main", "device": {"id": "cpu:0"}, "gpu": "none"}'
         ((f'guards=[{{"name": "a", "replicas": 2, "gpu": "resource", {GUARD}, {NODE}}}]',), "replicas"),
         (("networkPolicy.postgres.peers=[]",), "networkPolicy.postgres.peers is empty"),
         (("networkPolicy.redis.peers=[]",), "networkPolicy.redis.peers is empty"),
+        (('orchestrator.service.type="LoadBalancer"',), "networkPolicy.clients is empty"),
         (("scrapeConfig.enabled=true",), "keySecret is empty"),
         (('kueue.priorityClass="batch"',), "kueue.queue is empty"),
         (("judge.autoscaling.minReplicas=0",), "minReplicas"),
