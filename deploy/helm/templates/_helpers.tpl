@@ -23,7 +23,8 @@ image: "{{ .root.Values.image.prefix }}-{{ .image }}:{{ .root.Values.image.tag |
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{- end }}
 
-{{- /* What all pods have in common; 10001 is the user of the images. */ -}}
+{{- /* What all pods have in common; 10001 is the user of the images. The variables of service links begin with MATHRAG_, too:
+       the services would take them for settings. */ -}}
 {{- define "mathrag.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
