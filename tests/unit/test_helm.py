@@ -64,7 +64,7 @@ def name_of(file: Path) -> str:
     return file.name.partition(".")[0]
 
 
-@pytest.mark.parametrize("values", [name_of(file) for file in VALUES])
+@pytest.mark.parametrize("values", ["least", "full"])
 def test_the_chart_renders_as_recorded(values: str) -> None:
     golden.compare(f"helm/{values}.yaml", render(values))
 
