@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import kombu.exceptions
 import pytest
+import yaml
 from celery import Celery
 from kombu import pools
 from msgspec.structs import replace
@@ -37,6 +38,7 @@ from shared.runtime.queue import AnsweredCall, ClaimedCall, Claims, lapse_expire
 from shared.runtime.worker import FIRST_BATCH, Executor, LaneWorker, Lapse, Release
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
+from tests import golden
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
 from tests.faults.proxy import Proxy
 from tests.faults.recording import Seen
@@ -47,6 +49,7 @@ from tests.integration.scene import (
     add_dataset,
     advance,
     answered,
+    claim_some,
     drain,
     furnish,
     job_states,
@@ -102,6 +105,19 @@ async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Databas
     assert await queue(database) == [(False, 0, 0)] * 4
     assert await scalar(database, "SELECT count(*) FROM queue WHERE not_before IS NULL") == 0
     assert await scalar(database, "SELECT count(*) FROM attempts") == 0
+
+
+async def test_keda_counts_the_calls_that_keep_workers_of_a_lane_busy(database: Database) -> None:
+    rendered = yaml.safe_load_all((golden.FOLDER / "helm" / "full.yaml").read_text("utf-8"))
+    generate, judge = (
+        each["spec"]["triggers"][0]["metadata"]["query"] for each in rendered if each and each["kind"] == "ScaledObject"
+    )
+    await queue_job(database, 4)
+    assert (await scalar(database, generate), await scalar(database, judge)) == (4, 0)
+    await claim_some(database, 3)
+    assert await scalar(database, generate) == 4
+    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 hour' WHERE token IS NULL")
+    assert await scalar(database, generate) == 3
 
 
 async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Database) -> None:

@@ -291,11 +291,11 @@ def test_a_summary_shows_labels_that_the_alert_has() -> None:
 def test_what_seed_document_001_wants_watched_has_an_alert(watched: str, metric: str) -> None:
     names = {metric_of(name).name for rule in RULES for name in NAME.findall(rule["expr"])}
     assert metric in names
-    assert f"| {watched}" in (REPOSITORY / "docs" / "how-to" / "telemetry.md").read_text("utf-8")
+    assert f"| {watched}" in (REPOSITORY / "docs" / "reference" / "metrics.md").read_text("utf-8")
 
 
 def test_every_alert_is_explained() -> None:
-    page = (REPOSITORY / "docs" / "how-to" / "telemetry.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text("utf-8")
     assert len(set(NAMES)) == len(NAMES)
     assert [name for name in NAMES if f"`{name}`" not in page] == []
 
