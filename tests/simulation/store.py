@@ -34,6 +34,12 @@ WAITING = """
     SELECT pid, concat_ws('/', locktype, relation, page, tuple, virtualxid, transactionid, classid, objid) AS lock
     FROM pg_locks WHERE NOT granted AND pid = ANY($1::int[])"""
 
+DEADLOCKED = """
+    WITH RECURSIVE waits AS (
+        SELECT pid AS first, unnest(pg_blocking_pids(pid)) AS behind FROM unnest($1::int[]) pid
+        UNION SELECT w.first, unnest(pg_blocking_pids(w.behind)) FROM waits w)
+    SELECT FROM waits WHERE first = behind"""
+
 
 class Watch:
     """A separate connection in a separate thread: asks which back ends wait for a lock while the loop is stopped."""
@@ -56,6 +62,10 @@ class Watch:
     def waiting(self, pids: Collection[int]) -> dict[int, str]:
         """Those of the backends that wait, and for which lock."""
         return {row["pid"]: row["lock"] for row in self.rows(WAITING, sorted(pids))}
+
+    def deadlocked(self, pids: Collection[int]) -> bool:
+        """Whether one of the backends waits for itself, by way of others."""
+        return bool(pids) and bool(self.rows(DEADLOCKED, sorted(pids)))
 
     def abort(self, pid: int) -> None:
         """Let a backend's statement end with an error."""
@@ -144,6 +154,8 @@ class Turnstile:
     def stalled(self) -> bool:
         """Set those aside who wait for a lock; whether anybody was."""
         waiting = self._watch.waiting(self._ahead)
+        if self._watch.deadlocked(waiting):
+            return False  # PostgreSQL is about to end one of them, which may take a busy machine a while
         self._ahead -= waiting.keys()
         self._aside |= waiting
         self.waits += len(waiting)
