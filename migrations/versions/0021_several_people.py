@@ -13,12 +13,12 @@ depends_on = None
 
 # A turn is counted in 5,040 parts of a sample, and has 47 bits below the rank (`PLACE` in shared/storage/database.py).
 UP = """
+UPDATE queue SET place = ((place >> 40) << 47) + (place & ((CAST(1 AS bigint) << 40) - 1)) * 5040;
 ALTER TABLE api_keys ADD COLUMN weight smallint NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 100),
     ADD COLUMN project text;
 COMMENT ON COLUMN api_keys.weight IS 'its share of the samples that are served, relative to other keys';
 COMMENT ON COLUMN api_keys.project IS 'null: no project';
 GRANT UPDATE (weight, project) ON api_keys TO mathrag_app;
-UPDATE queue SET place = ((place >> 40) << 47) + (place & ((CAST(1 AS bigint) << 40) - 1)) * 5040;
 """
 DOWN = """
 UPDATE queue SET place = ((place >> 47) << 40) + (place & ((CAST(1 AS bigint) << 47) - 1)) / 5040;

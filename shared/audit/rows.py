@@ -324,7 +324,8 @@ LINES = text("""
         ON c.oid = i.indrelid WHERE i.indisunique AND i.indisvalid
     UNION SELECT format('rule %s on %s', r.rulename, c.relname) FROM pg_rewrite r JOIN ours c ON c.oid = r.ev_class
     UNION SELECT format('policy %s on %s: %s; new rows: %s', p.polname, c.relname, pg_get_expr(p.polqual, p.polrelid),
-            pg_get_expr(p.polwithcheck, p.polrelid)) FROM pg_policy p JOIN ours c ON c.oid = p.polrelid
+            regexp_replace(pg_get_expr(p.polwithcheck, p.polrelid), '\\s+', ' ', 'g'))
+        FROM pg_policy p JOIN ours c ON c.oid = p.polrelid
     UNION SELECT format('event trigger %s', evtname) FROM pg_event_trigger
     UNION SELECT format('%s in schema %s stands before ours', o.relname, o.relnamespace::regnamespace)
         FROM pg_class o JOIN ours c USING (relname)

@@ -27,7 +27,7 @@ from shared.rag.self_rag import extract_answer
 from shared.replies import Generated, Reply
 from shared.runtime import lifecycle
 from shared.runtime.parameters import check_metric_names
-from shared.runtime.submit import Drafting, ImportSummary, MeasuredJob, Submission, insert
+from shared.runtime.submit import ImportSummary, MeasuredJob, Submission, draft_and_insert
 from shared.samples import Given, Outcome, Trace
 from shared.settings import Settings
 from shared.storage import corpora
@@ -144,7 +144,7 @@ async def submit_imported(
             hash=tally.content.hexdigest(),
         )
         submission = replace(submission, repeats=tally.repeats, job=job, imported=imported)
-        await insert(connection, settings, [await Drafting(connection, settings).draft(submission)])
+        await draft_and_insert(connection, settings, [submission])
     return Submitted(job=job, answers=tally.answers, missing=missing, matched=dict(tally.matched), empty=tally.empty)
 
 
@@ -236,7 +236,7 @@ async def submit_measured(
 
     async def make() -> uuid.UUID:
         submission = await _copy_answers(connection, source, request)
-        return (await insert(connection, settings, [await Drafting(connection, settings).draft(submission)]))[0]
+        return (await draft_and_insert(connection, settings, [submission]))[0]
 
     async with database.transaction() as connection:
         accepted = await run_once(connection, keyed, make)

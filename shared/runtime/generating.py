@@ -22,7 +22,7 @@ from shared import canonical
 from shared.pipelines.write_questions import KEPT, REASONS, WRITE_QUESTIONS
 from shared.rag.text import ALIKE, CJK, are_alike, extract_terms, make_shingles
 from shared.runtime import lifecycle
-from shared.runtime.submit import Drafting, Submission, insert
+from shared.runtime.submit import Submission, draft_and_insert
 from shared.samples import DatasetItem, Outcome, Passages
 from shared.settings import Settings
 from shared.storage import corpora, datasets
@@ -209,7 +209,7 @@ async def _start(
             name=name, dataset=dataset, corpus=request.corpus, pipeline=WRITE_QUESTIONS, models=request.models,
             metadata={"dataset": request.name, "request": request.identity}, submitted_by=request.submitted_by, job=job,
         )  # fmt: skip
-        await insert(connection, settings, [await Drafting(connection, settings).draft(submission)])
+        await draft_and_insert(connection, settings, [submission])
         return (await connection.execute(JOB, {"name": request.name, "request": request.identity})).mappings().one()
 
 

@@ -20,7 +20,7 @@ from shared.fields import Metadata, Rank
 from shared.records import chain_records, genesis
 from shared.runtime.queue import park, park_job, revive_calls
 from shared.storage import provenance
-from shared.storage.database import RUNNABLE, Database, is_passing, sql
+from shared.storage.database import RUNNABLE, Database, get_project, is_passing, make_taken, show_all, sql
 
 # Lock a job's row before changing the job, so that the checks stay true until the commit.
 
@@ -389,8 +389,8 @@ HOLD = text("""
     WHERE NOT pg_try_advisory_xact_lock(hashtextextended(name, :seed))""")
 # A separate statement, so that its snapshot is taken after the locks.
 TAKEN = text("""
-    SELECT name, public_id, state FROM jobs WHERE name = ANY(:names) AND NOT online AND public_id IS DISTINCT FROM :own
-    ORDER BY id LIMIT 1""")
+    SELECT name, public_id, state, project FROM jobs
+    WHERE name = ANY(:names) AND NOT online AND public_id IS DISTINCT FROM :own ORDER BY id LIMIT 1""")
 LONGEST = 100
 _NUMBERED = re.compile(r"(?P<name>.+)-r(?P<number>[1-9]\d{0,5})", re.DOTALL)
 
@@ -404,7 +404,9 @@ async def reserve(connection: AsyncConnection, names: Sequence[str], own: uuid.U
     """
     if held := await _find_locked(connection, names):
         raise InProgress(f"`name`: another request is using {held!r} right now", hint="send it again in a second")
-    taken = (await connection.execute(TAKEN, {"names": list(names), "own": own})).first()
+    taken = await _find_taken(connection, names, own)
+    if taken is not None and taken.project not in (None, get_project() or taken.project):
+        raise make_taken()
     if taken is not None:
         raise Conflict(
             f"`name`: {taken.name!r} is already the name of job {taken.public_id}, which is {taken.state}",
@@ -429,9 +431,12 @@ def make_next_name(name: str) -> str:
 
 
 async def _is_free(connection: AsyncConnection, name: str) -> bool:
-    if await _find_locked(connection, [name]):
-        return False
-    return (await connection.execute(TAKEN, {"names": [name], "own": None})).first() is None
+    return not await _find_locked(connection, [name]) and await _find_taken(connection, [name], None) is None
+
+
+async def _find_taken(connection: AsyncConnection, names: Sequence[str], own: uuid.UUID | None) -> Row[Any] | None:
+    async with show_all(connection):
+        return (await connection.execute(TAKEN, {"names": list(names), "own": own})).first()
 
 
 async def _find_locked(connection: AsyncConnection, names: Sequence[str]) -> str | None:
@@ -470,7 +475,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
 async def amend(
     database: Database, public_id: uuid.UUID, change: Amendment, versions: Collection[int] | None = None
 ) -> None:
-    """Change the jobin any state.
+    """Change the job in any state.
 
     Raises:
         NotFound: no such job.
@@ -486,4 +491,5 @@ async def amend(
         values = {"job": job.id, "name": change.name, "rank": change.rank, "metadata": metadata}
         await connection.execute(AMEND, values)
         if change.rank is not None:
-            await connection.execute(UPDATE_PLACES, {"job": job.id})
+            async with show_all(connection):
+                await connection.execute(UPDATE_PLACES, {"job": job.id})

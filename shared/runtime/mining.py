@@ -17,7 +17,7 @@ from shared.pipelines.mine_rules import MINE_RULES
 from shared.replies import Mined, Rule
 from shared.runtime import lifecycle
 from shared.runtime.parameters import find_unknown_field, split_message
-from shared.runtime.submit import Drafting, Submission, insert
+from shared.runtime.submit import Submission, draft_and_insert
 from shared.settings import Settings, Workers
 from shared.storage import graphs, rules
 from shared.storage.database import Database, check_name, sql
@@ -133,8 +133,7 @@ async def _start(
         graph=graph.hash,
         submitted_by=asked.submitted_by,
     )
-    draft = await Drafting(connection, settings).draft(submission)
-    (public_id,) = await insert(connection, settings, [draft])
+    (public_id,) = await draft_and_insert(connection, settings, [submission])
     job = int((await connection.execute(SELECT_JOB_ID, {"job": public_id})).scalar_one())
     if known is not None:
         await rules.restart_mining(connection, asked.name, job)

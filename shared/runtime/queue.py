@@ -26,6 +26,7 @@ from shared.storage.database import (
     concerns_rows,
     fill_names,
     is_passing,
+    limit_to,
     retry_through_outage,
     sql,
 )
@@ -556,8 +557,10 @@ async def revive_calls(database: Database, calls: Sequence[int]) -> list[int]:
     """Queue those of `calls` again that are parked although a live sample waits for them, in its place."""
     if not calls:
         return []
-    async with database.transaction() as connection:
-        return list((await connection.execute(REVIVE, {"calls": sorted(calls)})).scalars())
+    # Samples of all projects may wait for a call.
+    with limit_to(None):
+        async with database.transaction() as connection:
+            return list((await connection.execute(REVIVE, {"calls": sorted(calls)})).scalars())
 
 
 # Park calls that no live sample waits for: they leave the queue until `revive_calls` queues them again.
@@ -608,9 +611,10 @@ async def park_job(database: Database, job: int) -> None:
 
 async def park(database: Database, samples: Sequence[int]) -> None:
     """Park the pending calls of these samples."""
-    async with database.transaction() as connection:
-        pending = list((await connection.execute(PENDING, {"samples": sorted(samples)})).scalars())
-        parked = list((await connection.execute(PARK, {"calls": pending})).scalars()) if pending else []
+    with limit_to(None):
+        async with database.transaction() as connection:
+            pending = list((await connection.execute(PENDING, {"samples": sorted(samples)})).scalars())
+            parked = list((await connection.execute(PARK, {"calls": pending})).scalars()) if pending else []
     # A sample may have started to wait for a call while it was being parked, so check after the commit.
     await revive_calls(database, parked)
 

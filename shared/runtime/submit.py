@@ -5,7 +5,8 @@ import logging
 import secrets
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -67,6 +68,10 @@ from shared.storage.database import (
     Accepted,
     Database,
     KeyedRequest,
+    Named,
+    find_project,
+    limit_to,
+    limit_transaction,
     make_not_found,
     run_once,
     show_all,
@@ -608,8 +613,7 @@ async def submit_once(
     """
 
     async def make() -> uuid.UUID:
-        draft = await Drafting(connection, settings).draft(submission)
-        return (await insert(connection, settings, [draft]))[0]
+        return (await draft_and_insert(connection, settings, [submission]))[0]
 
     async with database.transaction() as connection:
         accepted = await run_once(connection, keyed, make)
@@ -617,6 +621,30 @@ async def submit_once(
         traces.link(traces.make_job_ref(accepted.job))
         _log.info("job accepted", extra={"job_id": str(accepted.job), "pipeline": submission.pipeline})
     return accepted
+
+
+async def draft_and_insert(
+    connection: AsyncConnection, settings: Settings, submissions: Sequence[Submission]
+) -> list[uuid.UUID]:
+    """Insert the jobs and their first samples; return the jobs' ids in order. See `submit_once` for errors."""
+    async with in_project_of(connection, submissions):
+        drafting = Drafting(connection, settings)
+        return await insert(connection, settings, [await drafting.draft(each) for each in submissions])
+
+
+@asynccontextmanager
+async def in_project_of(connection: AsyncConnection, submissions: Sequence[Submission]) -> AsyncIterator[None]:
+    """Limit the block, and this transaction, to the project of what the jobs name. See `find_project` for errors."""
+    named = Named(
+        datasets={each.dataset for each in submissions},
+        corpora={each.corpus for each in submissions if each.corpus is not None},
+        jobs={each.requeued_from for each in submissions if each.requeued_from is not None}
+        | {uuid.UUID(each.measured.job) for each in submissions if each.measured is not None},
+    )
+    with limit_to(await find_project(connection, named)):
+        await limit_transaction(connection)
+        yield
+    await limit_transaction(connection)
 
 
 async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequence[Draft]) -> list[uuid.UUID]:
@@ -782,8 +810,7 @@ async def submit_conversations(
     """
     job = uuid.uuid4()
     await connection.execute(STORE, {"job": job, "contents": [canonical.encode(each) for each in conversations]})
-    draft = await Drafting(connection, settings).draft(msgspec.structs.replace(submission, job=job))
-    return (await insert(connection, settings, [draft]))[0]
+    return (await draft_and_insert(connection, settings, [msgspec.structs.replace(submission, job=job)]))[0]
 
 
 # Single questions for which a client waits: jobs of one sample; equal questions share a dataset.

@@ -7,7 +7,17 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
@@ -30,6 +40,7 @@ from mathrag.errors import (
     Invalid,
     NotFound,
     OutOfSpace,
+    Unavailable,
 )
 from mathrag.messages import make_hint, redact
 from shared import canonical
@@ -143,8 +154,9 @@ READ_ONLY = "25006"
 BROKEN = "08006"
 """SQLSTATE of a broken connection."""
 UNIQUE = "23505"
+"""SQLSTATE of a value that exists already."""
 NO_PRIVILEGE = "42501"
-"""SQLSTATE of a value that exists already, and of a row that row-level security refuses."""
+"""SQLSTATE of a row that row-level security refuses."""
 CONNECT_S = 5.0
 """Timeout of a new connection: a frozen server accepts it but never answers."""
 STATEMENT_S = 60.0
@@ -155,18 +167,22 @@ TRUSTED_S = 1.0
 """A connection that was used this recently is not pinged before use."""
 
 
+SHARED = "-"
+"""Stands for a project that sees only what belongs to no project, and makes such rows."""
 _project: ContextVar[str | None] = ContextVar("project", default=None)
-_RESTRICT = text("SELECT set_config('mathrag.project', :project, true)")
+_LIMIT = text("SELECT set_config('mathrag.project', :project, true), row_security_active('jobs') AS limited")
 
 
 def get_project() -> str | None:
-    """Return the project to which the current task is limited; None: it sees everything."""
-    return _project.get()
+    """Return the project to which the current task is limited; None: it is limited to none."""
+    project = _project.get()
+    return None if project == SHARED else project
 
 
 @contextmanager
 def limit_to(project: str | None) -> Iterator[None]:
-    """Limit what the database shows to the current task, and to tasks that it starts, to a project.
+    """Limit what the database shows to the current task, and to tasks that it starts, to a project, or to what all
+    projects share (`SHARED`); None shows everything.
 
     Row-level security of PostgreSQL (migration 0022) hides the rows of other projects, and gives new rows the project.
     """
@@ -184,9 +200,7 @@ def _report_limits() -> Iterator[None]:
         yield
     except DBAPIError as error:
         if get_project() is not None and _state(error) == UNIQUE:
-            raise Conflict(
-                "this name is taken in another project, which this API key does not see", hint="choose another name"
-            ) from error
+            raise make_taken() from error
         if get_project() is not None and _state(error) == NO_PRIVILEGE:
             raise Forbidden(
                 f"this belongs to no project, so keys of the project {get_project()!r} cannot change it",
@@ -197,17 +211,71 @@ def _report_limits() -> Iterator[None]:
 
 @asynccontextmanager
 async def show_all(connection: AsyncConnection) -> AsyncIterator[None]:
-    """Show this transaction the rows of all projects within the block, for what is counted over all of them."""
-    if get_project() is not None:
-        await connection.execute(_RESTRICT, {"project": ""})
-    yield
-    await _restrict(connection)
+    """Show this transaction the rows of all projects within the block, for what is counted over all of them.
+
+    The transaction must end if the block raises: it would go on without limits.
+    """
+    if _project.get() is None:
+        yield
+        return
+    with limit_to(None):
+        await limit_transaction(connection)
+        yield
+    await limit_transaction(connection)
 
 
-async def _restrict(connection: AsyncConnection) -> None:
-    """Limit this transaction to the task's project."""
-    if (project := get_project()) is not None:
-        await connection.execute(_RESTRICT, {"project": project})
+async def limit_transaction(connection: AsyncConnection) -> None:
+    """Limit the rest of this transaction to the project of the task, which has changed.
+
+    Raises:
+        Unavailable: PostgreSQL does not apply row-level security to the service's role.
+    """
+    limited = (await connection.execute(_LIMIT, {"project": _project.get() or ""})).one().limited
+    if not limited and get_project() is not None:
+        raise Unavailable(
+            "PostgreSQL hides nothing from the role of this service, so keys of a project are refused",
+            hint="let the service connect as a role that neither owns the tables nor bypasses row-level security",
+        )
+
+
+_PROJECTS_OF = text("""
+    SELECT project FROM (
+        SELECT project FROM datasets WHERE name = ANY(:datasets)
+        UNION ALL SELECT project FROM corpora WHERE name = ANY(:corpora)
+        UNION ALL SELECT project FROM graphs WHERE name = ANY(:graphs)
+        UNION ALL SELECT project FROM jobs WHERE public_id = ANY(CAST(:jobs AS uuid[]))) named
+    WHERE project IS NOT NULL GROUP BY project ORDER BY project""")
+
+
+class Named(NamedTuple):
+    """Names of what something is made of."""
+
+    datasets: Collection[str] = ()
+    corpora: Collection[str] = ()
+    graphs: Collection[str] = ()
+    jobs: Collection[uuid.UUID] = ()
+
+
+async def find_project(connection: AsyncConnection, named: Named) -> str | None:
+    """Find the project to which a task must be limited, so that what it makes of something belongs there as well:
+    `SHARED` if that has no project, and the task's own if the task is limited already.
+
+    Raises:
+        Invalid: what is named belongs to several projects.
+    """
+    if (own := _project.get()) is not None:
+        return own
+    found = list((await connection.execute(_PROJECTS_OF, {k: [*v] for k, v in named._asdict().items()})).scalars())
+    if len(found) > 1:
+        raise Invalid(
+            f"what this request names belongs to the projects {' and '.join(map(repr, found))}",
+            hint="name only what belongs to one project, or to none",
+        )
+    return next(iter(found), SHARED)
+
+
+def make_taken() -> Conflict:
+    return Conflict("this name is taken in another project", hint="choose another name")
 
 
 class Database:
@@ -236,7 +304,8 @@ class Database:
         """Open a READ COMMITTED transaction that commits at the end and rolls back on an exception."""
         async with self.engine.begin() as connection:
             with _report_limits():
-                await _restrict(connection)
+                if _project.get() is not None:
+                    await limit_transaction(connection)
                 yield connection
 
     @asynccontextmanager
@@ -245,7 +314,7 @@ class Database:
 
         For a task that is limited to a project it is a transaction, because the limit is set for one.
         """
-        if get_project() is not None:
+        if _project.get() is not None:
             async with self.transaction() as connection:
                 yield connection
         else:
@@ -262,31 +331,21 @@ class Database:
         """Open a read-only REPEATABLE READ transaction, in which all statements see the same snapshot."""
         async with self.engine.connect() as connection:
             await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-            await _restrict(connection)
+            if _project.get() is not None:
+                await limit_transaction(connection)
             yield connection
             await connection.rollback()
 
+    @asynccontextmanager
+    async def in_project_of(self, named: Named) -> AsyncIterator[None]:
+        """Limit the block to the project of what is named. See `find_project` for errors."""
+        async with self.statement() as connection:
+            project = await find_project(connection, named)
+        with limit_to(project):
+            yield
+
     async def close(self) -> None:
         await self.engine.dispose()
-
-
-_PROJECT_OF = {
-    table: text(f"SELECT project FROM {table} WHERE name = :name")  # noqa: S608 - names of this module
-    for table in ("corpora", "datasets", "graphs")
-}
-
-
-@asynccontextmanager
-async def in_project_of(
-    database: Database, table: Literal["corpora", "datasets", "graphs"], name: str
-) -> AsyncIterator[None]:
-    """Limit the block to the project of the row with this name, so that what is made of it belongs there as well.
-
-    A task that is limited to a project stays so.
-    """
-    found = await database.column(_PROJECT_OF[table], {"name": name}) if get_project() is None else ()
-    with limit_to(next(iter(found), get_project())):
-        yield
 
 
 def _ping_idle_connections(engine: AsyncEngine) -> None:

@@ -10,8 +10,9 @@ import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from mathrag.errors import Unavailable
 from services.orchestrator.openai.batch_work import BatchAdvancer
-from shared.settings import Access
+from shared.settings import Access, Limits
 from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database, limit_to
@@ -21,6 +22,7 @@ from tests.integration.api import Api, finished, serving
 pytestmark = pytest.mark.anyio
 
 KEYED = scene.SETTINGS.model_copy(update={"access": Access(keys="required")})
+LIMITED = KEYED.model_copy(update={"limits": Limits(live_jobs=2)})
 SCOPES = {Scope.READ, Scope.SUBMIT}
 FACTS = [b"crimson-ann\tlikes\tcrimson-bob\n", b"crimson-bob\tlikes\tcrimson-cid\n"]
 PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
@@ -31,6 +33,7 @@ class Member:
 
     def __init__(self, api: Api, key: str) -> None:
         self._http, self._headers = api.http, {"authorization": f"Bearer {key}", "if-match": "*"}
+        self.key = key
 
     async def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         headers = self._headers | request.pop("headers", {})
@@ -51,8 +54,10 @@ async def api(database: Database, redis_url: str, owner_url: str) -> AsyncIterat
         yield api
 
 
-async def make_member(api: Api, database: Database, owner_url: str, name: str, project: str | None) -> Member:
-    key = await keys.create_key(database, "local", name, SCOPES)
+async def make_member(
+    api: Api, database: Database, owner_url: str, name: str, project: str | None, scopes: set[Scope] = SCOPES
+) -> Member:
+    key = await keys.create_key(database, "local", name, scopes)
     await scene.force(
         owner_url, "UPDATE api_keys SET project = :project WHERE name = :name", project=project, name=name
     )
@@ -239,30 +244,118 @@ async def test_what_has_no_project_is_everybodys_to_use_but_not_to_change(
     await ann.ok("POST", "/v1/jobs", json={"name": "anns", "dataset": "shared", "pipeline": "closed-book"})
     assert (await ann.ok("GET", "/v1/datasets/shared"))["items"] == 1
     await eve.ok("POST", "/v1/jobs", json={"name": "eves", "dataset": "shared", "pipeline": "closed-book"})
-    # Ann's key had no project when it submitted this job.
+    grid = {"name": "grid", "datasets": [{"dataset": "shared"}], "variants": [{"name": "v", "pipeline": "closed-book"}]}
+    await eve.ok("POST", "/v1/experiments", json=grid)
+    await finished(database)
+    label_set = {"name": "labels", "job": "eves", "what": "answers", "size": 1}
+    await eve.ok("POST", "/v1/labels/sets", json=label_set)
+    await eve.ok("POST", "/v1/jobs", json={"name": "live", "dataset": "shared", "pipeline": "closed-book"})
+    # Ann's key had no project when it submitted these jobs.
     await scene.force(owner_url, "UPDATE jobs SET code = jsonb_set(code, '{submitted_by}', '\"ann\"')")
+    await scene.force(owner_url, "UPDATE jobs SET state = 'cancelled' WHERE experiment_id IS NOT NULL")
     refused = [
         await ann.send("DELETE", "/v1/graphs/shared"),
         await ann.send("POST", "/v1/prompts", json={"name": "shared", "text": "Red: {{question}}"}),
-        await ann.send("POST", "/v1/jobs/eves/cancel"),
+        await ann.send("POST", "/v1/jobs/live/cancel"),
+        await ann.send("PATCH", "/v1/jobs/eves/samples/0/note", json={"note": "red"}),
+        await ann.send("POST", "/v1/labels/sets/labels/tasks/1/labels", json={"value": "right"}),
+        await ann.send("POST", "/v1/experiments/grid/resume"),
     ]
     words = "this belongs to no project, so keys of the project 'red' cannot change it"
-    assert [(each.status_code, each.json()["detail"]) for each in refused] == [(403, words)] * 3
-    assert (await eve.ok("GET", "/v1/jobs/eves"))["state"] == "running"
+    assert [(each.status_code, each.json()["detail"]) for each in refused] == [(403, words)] * 6
+    assert (await eve.ok("GET", "/v1/jobs/live"))["state"] == "running"
     await eve.ok("DELETE", "/v1/graphs/shared")
+
+
+async def test_what_is_made_of_a_job_of_a_project_on_shared_data_belongs_to_the_project(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    eve = await make_member(api, database, owner_url, "eve", None, {Scope.OPERATE})
+    await scene.add_dataset(database, 2, "shared")
+    await ann.ok("POST", "/v1/jobs", json={"name": "anns", "dataset": "shared", "pipeline": "closed-book"})
+    grid = {"name": "grid", "datasets": [{"dataset": "shared"}], "variants": [{"name": "v", "pipeline": "closed-book"}]}
+    await ann.ok("POST", "/v1/experiments", json=grid)
+    await finished(database)
+    await eve.ok("POST", "/v1/jobs/anns/requeue")
+    await eve.ok("POST", "/v1/jobs/anns/measure", json={"params": {"metrics": {"names": ["answer_relevance"]}}})
+    await scene.force(owner_url, "UPDATE jobs SET state = 'cancelled' WHERE experiment_id IS NOT NULL")
+    await eve.ok("POST", "/v1/experiments/grid/resume")
+    made = await scene.rows(database, "SELECT count(*), count(*) FILTER (WHERE project = 'red') FROM jobs")
+    assert made == [(5, 5)]
+
+
+async def test_a_request_of_a_key_without_a_project_stays_in_one_project(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    eve = await make_member(api, database, owner_url, "eve", None)
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    await ann.ok("POST", "/v1/prompts", json={"name": "crimson-prompt", "text": "crimson {{question}}"})
+    await scene.add_dataset(database, 2, "shared")
+    with limit_to("blue"):
+        await scene.add_dataset(database, 2, "blue-items")
+    mixed = await eve.send("POST", "/v1/jobs", json={**JOB, "dataset": "blue-items"})
+    assert (mixed.status_code, mixed.json()["detail"]) == (
+        422, "what this request names belongs to the projects 'blue' and 'red'"
+    )  # fmt: skip
+    prompts = {"params": {"prompts": {"generate": "crimson-prompt"}}}
+    unseen = await eve.send(
+        "POST", "/v1/jobs", json={"name": "j", "dataset": "shared", "pipeline": "closed-book", **prompts}
+    )
+    assert unseen.status_code in (404, 422), unseen.text
+    datasets = [{"dataset": name, "corpus": "crimson-docs"} for name in ("shared", "crimson-items")]
+    await eve.ok("POST", "/v1/experiments", json={**EXPERIMENT, "datasets": datasets})
+    assert await scene.rows(database, "SELECT project FROM experiments UNION SELECT project FROM jobs") == [("red",)]
+
+
+async def test_a_pause_or_rank_of_one_project_leaves_the_calls_of_another_in_their_place(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    await scene.add_dataset(database, 3, "shared")
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    bob = await make_member(api, database, owner_url, "bob", "blue")
+    for member, name in ((ann, "anns"), (bob, "bobs")):
+        await member.ok("POST", "/v1/jobs", json={"name": name, "dataset": "shared", "pipeline": "closed-book"})
+    await scene.advance(database)
+    before = await scene.rows(database, "SELECT call_id, place FROM queue ORDER BY call_id")
+    assert len(before) == 3
+    await ann.ok("PATCH", "/v1/jobs/anns", json={"rank": 30000})
+    await ann.ok("POST", "/v1/jobs/anns/pause")
+    after = "SELECT call_id, place FROM queue ORDER BY call_id"
+    assert await scene.rows(database, after) == before
+    await ann.ok("POST", "/v1/jobs/anns/cancel")
+    assert await scene.rows(database, after) == before
+
+
+async def test_without_row_level_security_a_project_sees_nothing(owner_url: str) -> None:
+    owner = Database(owner_url, pinned=False)
+    with limit_to("red"), pytest.raises(Unavailable, match="hides nothing"):
+        async with owner.transaction():
+            pass
+    await owner.close()
 
 
 async def test_a_name_that_another_project_has_taken_is_refused_in_words(
     api: Api, database: Database, owner_url: str
 ) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
     bob = await make_member(api, database, owner_url, "bob", "blue")
     answer = await bob.send("POST", "/v1/datasets", params={"name": "crimson-items"}, content=b'{"question": "q"}\n')
     assert (answer.status_code, answer.json()["detail"]) == (
-        409, "this name is taken in another project, which this API key does not see"
+        409, "this name is taken in another project"
     )  # fmt: skip
+    await scene.add_dataset(database, 2, "shared")
+    job = {"dataset": "shared", "pipeline": "closed-book"}
+    first = await ann.ok("POST", "/v1/jobs", json={**job, "name": "same"})
+    await ann.ok("PATCH", "/v1/jobs/same", json={"name": "same"})
+    answer = await bob.send("POST", "/v1/jobs", json={**job, "name": "same"})
+    assert (answer.status_code, answer.json()["detail"]) == (409, "this name is taken in another project")
+    assert first["id"] not in answer.text
 
 
-async def test_turns_and_limits_count_the_jobs_of_all_projects(api: Api, database: Database, owner_url: str) -> None:
+async def test_turns_and_limits_count_the_jobs_of_all_projects(
+    api: Api, database: Database, owner_url: str, redis_url: str
+) -> None:
     ann = await make_member(api, database, owner_url, "ann", "red")
     bob = await make_member(api, database, owner_url, "bob", "blue")
     with limit_to("blue"):
@@ -272,10 +365,14 @@ async def test_turns_and_limits_count_the_jobs_of_all_projects(api: Api, databas
         await member.ok("POST", "/v1/jobs", json=body)
     turns = await scene.rows(database, "SELECT code ->> 'turn' FROM jobs ORDER BY id")
     assert turns == [("0",), ("5",), ("0",)]
-    await scene.force(owner_url, "UPDATE jobs SET ended_at = now() WHERE id = (SELECT min(id) FROM jobs)")
+    # Only Ann's second job is live.
+    await scene.force(owner_url, "UPDATE jobs SET ended_at = now() WHERE code ->> 'turn' = '0'")
     body = {"name": "last", "dataset": "blue-items", "pipeline": "closed-book"}
     await bob.ok("POST", "/v1/jobs", json=body)
     assert (await scene.rows(database, "SELECT code ->> 'turn' FROM jobs ORDER BY id DESC LIMIT 1")) == [("5",)]
+    async with serving(database, redis_url, LIMITED) as limited:
+        answer = await Member(limited, bob.key).send("POST", "/v1/jobs", json={**body, "name": "too-many"})
+    assert (answer.status_code, answer.json()["detail"][:15]) == (429, "2 jobs have not")
 
 
 async def test_whoever_sees_it_sees_to_which_project_it_belongs(
@@ -306,9 +403,10 @@ async def test_projects_do_not_share_idempotency_keys(api: Api, database: Databa
     ann = await make_member(api, database, owner_url, "ann", "red")
     bob = await make_member(api, database, owner_url, "bob", "blue")
     await scene.add_dataset(database, 2, "shared")
-    body = {"name": "same", "dataset": "shared", "pipeline": "closed-book"}
+    body = {"dataset": "shared", "pipeline": "closed-book"}
     made = []
     for member in (ann, bob, ann):
-        answer = await member.send("POST", "/v1/jobs", json=body, headers={"idempotency-key": "one"})
+        named = {**body, "name": "bobs" if member is bob else "anns"}
+        answer = await member.send("POST", "/v1/jobs", json=named, headers={"idempotency-key": "one"})
         made.append((answer.status_code, answer.json()["id"]))
     assert made[0] == made[2] != made[1]

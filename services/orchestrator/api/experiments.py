@@ -100,7 +100,7 @@ async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, 
     (docs/how-to/api.md#idempotency).
     """
     once = make_keyed_request(key, "POST /v1/experiments", request.model_dump())
-    async with deps.drafting, database.in_project_of(deps.database, "datasets", request.datasets[0].dataset):
+    async with deps.drafting:
         accepted = await lifecycle.submit_once(deps.database, deps.settings, request, caller.name, once)
     warnings = await _list_warnings(deps, accepted.experiment, request.variants)
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
@@ -142,7 +142,8 @@ async def pilot(request: Pilot, deps: RequestDeps, caller: RequestCaller, key: I
     same key with the same body answers with the same experiment.
     """
     once = make_keyed_request(key, "POST /v1/experiments/pilot", request.model_dump())
-    async with deps.drafting, database.in_project_of(deps.database, "datasets", request.dataset):
+    named = database.Named(datasets=[request.dataset], corpora=[request.corpus] if request.corpus else ())
+    async with deps.drafting, deps.database.in_project_of(named):
         made = await submit_pilot(deps.database, deps.settings, request, caller.name, once)
     warnings = await _list_warnings(deps, made.experiment.experiment, request.variants)
     view = await _view_submitted(deps, made.experiment.experiment, warnings)

@@ -14,7 +14,7 @@ from services.orchestrator.experiments.grid import Grid, expand
 from shared.experiments import Experiment
 from shared.replies import INFRASTRUCTURE
 from shared.runtime.lifecycle import cancel_all
-from shared.runtime.submit import Draft, Drafting, Submission, insert, repeat_submissions
+from shared.runtime.submit import Draft, Drafting, Submission, in_project_of, insert, repeat_submissions
 from shared.settings import Settings
 from shared.storage import configurations, experiments
 from shared.storage.database import Database, KeyedRequest, run_once
@@ -49,6 +49,10 @@ async def submit_once(
     grid = await expand_in_thread(database, settings, asked)
 
     async def make() -> uuid.UUID:
+        async with in_project_of(connection, grid.jobs):
+            return await insert_all()
+
+    async def insert_all() -> uuid.UUID:
         number = await experiments.insert_experiment(connection, asked.name, asked.model_dump())
         submissions = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in grid.jobs]
         drafts = await draft_jobs(connection, settings, submissions)
@@ -127,7 +131,8 @@ async def resume(database: Database, settings: Settings, reference: str, submitt
         undone = await experiments.list_undone_jobs(connection, number, PASSING)
         if submissions := await repeat_submissions(connection, undone):
             again = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in submissions]
-            jobs = await insert(connection, settings, await draft_jobs(connection, settings, again))
-            before = [each.requeued_from for each in submissions]
-            await experiments.replace_jobs(connection, number, before, jobs)
+            async with in_project_of(connection, again):
+                jobs = await insert(connection, settings, await draft_jobs(connection, settings, again))
+                before = [each.requeued_from for each in submissions]
+                await experiments.replace_jobs(connection, number, before, jobs)
     return number

@@ -37,6 +37,7 @@ from shared.storage import batches, configurations, corpora, datasets, files
 from shared.storage.batches import Ended, StoredBatch
 from shared.storage.configurations import Configuration
 from shared.storage.database import (
+    SHARED,
     Database,
     SampleState,
     copy,
@@ -670,7 +671,7 @@ class BatchAdvancer(Routine):
         if time.monotonic() < self._not_before.get(batch.id, 0.0):
             return False
         try:
-            with limit_to(batch.project):
+            with limit_to(batch.project or SHARED):
                 has_advanced = await advance_batch(self._database, self._settings, batch)
         except Exception as error:
             if is_passing(error):
