@@ -68,7 +68,7 @@ def change(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the weight or the project of a key; submitted jobs keep the old weight."""
+    """Change the weight or the project of a key; its earlier jobs and uploads keep theirs."""
     with report_errors(as_json=as_json):
         if no_project and project is not None:
             raise Failed("usage", "--project and --no-project exclude each other", hint="leave one of them out")

@@ -68,7 +68,7 @@ from shared.storage.database import (
     Accepted,
     Database,
     KeyedRequest,
-    Named,
+    Origins,
     find_project,
     limit_to,
     limit_transaction,
@@ -634,14 +634,14 @@ async def draft_and_insert(
 
 @asynccontextmanager
 async def in_project_of(connection: AsyncConnection, submissions: Sequence[Submission]) -> AsyncIterator[None]:
-    """Limit the block, and this transaction, to the project of what the jobs name. See `find_project` for errors."""
-    named = Named(
+    """Limit the block, and this transaction, to the project of the jobs' data. See `find_project` for errors."""
+    origins = Origins(
         datasets={each.dataset for each in submissions},
         corpora={each.corpus for each in submissions if each.corpus is not None},
         jobs={each.requeued_from for each in submissions if each.requeued_from is not None}
         | {uuid.UUID(each.measured.job) for each in submissions if each.measured is not None},
     )
-    with limit_to(await find_project(connection, named)):
+    with limit_to(await find_project(connection, origins)):
         await limit_transaction(connection)
         yield
     await limit_transaction(connection)

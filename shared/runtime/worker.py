@@ -99,10 +99,10 @@ class Chunks:
         self._name = name
         self._limits = limits
 
-    async def run(self, claim: Claim, epoch: int | None, *, unbounded: bool) -> None:
+    async def run(self, claim: Claim, epoch: int | None, *, slots_unknown: bool) -> None:
         """Execute a chunk. In every case, each of its calls is answered, released, or charged with a failure.
 
-        With `unbounded`, the model's server may answer any number of calls at the same time.
+        With `slots_unknown`, the model's server may answer any number of calls at the same time.
         """
         logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
         open_calls = {call.id for call in claim.calls}
@@ -117,7 +117,7 @@ class Chunks:
                 is_defect=lambda error: not (isinstance(error, NotGranted | StreamBroken) or is_passing(error)),
                 is_open=lambda call: call.id in open_calls,
             )
-            self._note_pace(claim, receipts, unbounded=unbounded)
+            self._note_pace(claim, receipts, slots_unknown=slots_unknown)
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
             self.progress.sources_changed = True
@@ -138,7 +138,7 @@ class Chunks:
         finally:
             renewing.cancel()
 
-    def _note_pace(self, claim: Claim, receipts: Sequence[Receipt], *, unbounded: bool) -> None:
+    def _note_pace(self, claim: Claim, receipts: Sequence[Receipt], *, slots_unknown: bool) -> None:
         """Size the next chunks by this one, unless it was a small rest, which says little about the pace.
 
         Only the time in which calls ran counts: replies may wait for a confirmation or a commit, and chunks that became
@@ -151,7 +151,7 @@ class Chunks:
         first, last = min(each.started_at for each in receipts), max(each.ended_at for each in receipts)
         seconds = (last - first).total_seconds()
         longest = max((each.ended_at - each.started_at).total_seconds() for each in receipts)
-        if unbounded and seconds < 2 * longest:
+        if slots_unknown and seconds < 2 * longest:
             # They ran at the same time, so fewer calls would not have ended sooner.
             self.sizes[model] = max(before, 2 * size)
         elif size >= before or seconds > CHUNK_S:
@@ -455,8 +455,8 @@ class LaneWorker:
         for source in sorted(sources, key=lambda source: source.guarded == bool(self._guarded)):
             claim = await self._claims.claim(self._lane, source.model_id, self._size_chunk(source), away=source.away)
             if claim:
-                unbounded = source.guarded and not source.slots
-                task = asyncio.create_task(self._chunks.run(claim, source.epoch, unbounded=unbounded))
+                slots_unknown = source.guarded and not source.slots
+                task = asyncio.create_task(self._chunks.run(claim, source.epoch, slots_unknown=slots_unknown))
                 if source.guarded:
                     self._guarded.add(task)
                     task.add_done_callback(self._guarded.discard)

@@ -168,13 +168,13 @@ TRUSTED_S = 1.0
 
 
 SHARED = "-"
-"""Stands for a project that sees only what belongs to no project, and makes such rows."""
+"""Stands for a project that sees and makes only rows of no project."""
 _project: ContextVar[str | None] = ContextVar("project", default=None)
 _LIMIT = text("SELECT set_config('mathrag.project', :project, true), row_security_active('jobs') AS limited")
 
 
 def get_project() -> str | None:
-    """Return the project to which the current task is limited; None: it is limited to none."""
+    """Return the project of the current task; None if it has none."""
     project = _project.get()
     return None if project == SHARED else project
 
@@ -213,7 +213,7 @@ def _report_limits() -> Iterator[None]:
 async def show_all(connection: AsyncConnection) -> AsyncIterator[None]:
     """Show this transaction the rows of all projects within the block, for what is counted over all of them.
 
-    The transaction must end if the block raises: it would go on without limits.
+    The transaction must end if the block raises, because it has no limits then.
     """
     if _project.get() is None:
         yield
@@ -247,8 +247,8 @@ _PROJECTS_OF = text("""
     WHERE project IS NOT NULL GROUP BY project ORDER BY project""")
 
 
-class Named(NamedTuple):
-    """Names of what something is made of."""
+class Origins(NamedTuple):
+    """Names in a request that makes something of existing data."""
 
     datasets: Collection[str] = ()
     corpora: Collection[str] = ()
@@ -256,20 +256,20 @@ class Named(NamedTuple):
     jobs: Collection[uuid.UUID] = ()
 
 
-async def find_project(connection: AsyncConnection, named: Named) -> str | None:
-    """Find the project to which a task must be limited, so that what it makes of something belongs there as well:
-    `SHARED` if that has no project, and the task's own if the task is limited already.
+async def find_project(connection: AsyncConnection, origins: Origins) -> str | None:
+    """Find the project of the origins, to which a task must be limited, so that its new rows belong there as well:
+    `SHARED` if they have none, and the task's own project if the task is limited already.
 
     Raises:
-        Invalid: what is named belongs to several projects.
+        Invalid: the origins belong to several projects.
     """
     if (own := _project.get()) is not None:
         return own
-    found = list((await connection.execute(_PROJECTS_OF, {k: [*v] for k, v in named._asdict().items()})).scalars())
+    found = list((await connection.execute(_PROJECTS_OF, {k: [*v] for k, v in origins._asdict().items()})).scalars())
     if len(found) > 1:
         raise Invalid(
-            f"what this request names belongs to the projects {' and '.join(map(repr, found))}",
-            hint="name only what belongs to one project, or to none",
+            f"this request names data of the projects {' and '.join(map(repr, found))}",
+            hint="name data of one project, or shared data",
         )
     return next(iter(found), SHARED)
 
@@ -337,10 +337,10 @@ class Database:
             await connection.rollback()
 
     @asynccontextmanager
-    async def in_project_of(self, named: Named) -> AsyncIterator[None]:
-        """Limit the block to the project of what is named. See `find_project` for errors."""
+    async def in_project_of(self, origins: Origins) -> AsyncIterator[None]:
+        """Limit the block to the project of the origins. See `find_project` for errors."""
         async with self.statement() as connection:
-            project = await find_project(connection, named)
+            project = await find_project(connection, origins)
         with limit_to(project):
             yield
 

@@ -136,7 +136,7 @@ async def change_key(
 ) -> tuple[int, str | None]:
     """Change weight and project of all valid keys with a name, and return both.
 
-    Jobs that were submitted keep the weight of before.
+    Jobs and uploads of before keep their weight and project.
 
     Args:
         weight: None leaves it unchanged.

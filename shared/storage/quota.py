@@ -1,4 +1,4 @@
-"""What the uploads of each API key hold, and the limit of that."""
+"""Storage of the uploads of each API key, and its limit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

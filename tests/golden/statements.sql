@@ -108,8 +108,16 @@
     WHERE NOT pg_try_advisory_xact_lock(hashtextextended(name, $2))
 
 
-    SELECT name, public_id, state FROM jobs WHERE name = ANY($1) AND NOT online AND public_id IS DISTINCT FROM $2
-    ORDER BY id LIMIT 1
+    SELECT name, public_id, state, project FROM jobs
+    WHERE name = ANY($1) AND NOT online AND public_id IS DISTINCT FROM $2 ORDER BY id LIMIT 1
+
+
+    SELECT project FROM (
+        SELECT project FROM datasets WHERE name = ANY($1)
+        UNION ALL SELECT project FROM corpora WHERE name = ANY($2)
+        UNION ALL SELECT project FROM graphs WHERE name = ANY($3)
+        UNION ALL SELECT project FROM jobs WHERE public_id = ANY(CAST($4 AS uuid[]))) named
+    WHERE project IS NOT NULL GROUP BY project ORDER BY project
 
 
     SELECT r.seq, r.hash, s.ordinal, s.repeat
@@ -320,5 +328,7 @@ SELECT pg_advisory_xact_lock($1, $2)
 SELECT pg_advisory_xact_lock_shared($1, $2)
 
 SELECT pg_try_advisory_xact_lock($1, CAST($2 AS integer))
+
+SELECT set_config('mathrag.project', $1, true), row_security_active('jobs') AS limited
 
 SELECT version_num FROM alembic_version

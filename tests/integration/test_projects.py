@@ -296,7 +296,7 @@ async def test_a_request_of_a_key_without_a_project_stays_in_one_project(
         await scene.add_dataset(database, 2, "blue-items")
     mixed = await eve.send("POST", "/v1/jobs", json={**JOB, "dataset": "blue-items"})
     assert (mixed.status_code, mixed.json()["detail"]) == (
-        422, "what this request names belongs to the projects 'blue' and 'red'"
+        422, "this request names data of the projects 'blue' and 'red'"
     )  # fmt: skip
     prompts = {"params": {"prompts": {"generate": "crimson-prompt"}}}
     unseen = await eve.send(

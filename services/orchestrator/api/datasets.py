@@ -171,7 +171,7 @@ async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
 
     Answers 201, or 200 if the datasets exist with the same items.
     """
-    async with deps.database.in_project_of(database.Named(datasets=[name])):
+    async with deps.database.in_project_of(database.Origins(datasets=[name])):
         drawn, rest = await datasets.draw(deps.database, name, request.name, request.size, request.seed, request.rest)
     answer = DrawnDatasets(drawn=drawn.dataset, rest=rest.dataset if rest else None)
     is_new = drawn.new or (rest is not None and rest.new)
@@ -262,7 +262,7 @@ async def create_from_graph(
             items = (msgspec.json.decode(line, type=DatasetItem) for line in file_of_items)
             async with (
                 aclosing(read_in_thread(items)) as batches,
-                deps.database.in_project_of(database.Named(graphs=[graph])),
+                deps.database.in_project_of(database.Origins(graphs=[graph])),
             ):
                 created = await datasets.create(deps.database, name, batches, grader)
     counts = questions.counts
@@ -380,7 +380,7 @@ async def generate_dataset(body: GenerationBody, deps: RequestDeps, caller: Requ
     Answers 202 while the job runs, 201 when it stores the dataset, and 200 if the dataset was stored before. If the
     job failed or was cancelled, the same request starts another job, which keeps the finished calls.
     """
-    async with deps.database.in_project_of(database.Named(corpora=[body.corpus])):
+    async with deps.database.in_project_of(database.Origins(corpora=[body.corpus])):
         generation, new = await generate(deps.database, deps.settings, body.to_request(caller.name))
     if generation.state == "writing":
         deps.wake()

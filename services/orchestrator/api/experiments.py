@@ -142,8 +142,8 @@ async def pilot(request: Pilot, deps: RequestDeps, caller: RequestCaller, key: I
     same key with the same body answers with the same experiment.
     """
     once = make_keyed_request(key, "POST /v1/experiments/pilot", request.model_dump())
-    named = database.Named(datasets=[request.dataset], corpora=[request.corpus] if request.corpus else ())
-    async with deps.drafting, deps.database.in_project_of(named):
+    origins = database.Origins(datasets=[request.dataset], corpora=[request.corpus] if request.corpus else ())
+    async with deps.drafting, deps.database.in_project_of(origins):
         made = await submit_pilot(deps.database, deps.settings, request, caller.name, once)
     warnings = await _list_warnings(deps, made.experiment.experiment, request.variants)
     view = await _view_submitted(deps, made.experiment.experiment, warnings)

@@ -284,5 +284,5 @@ async def get_shares(deps: RequestDeps, caller: RequestCaller) -> Response:
     itself (docs/how-to/security.md#several-people-on-one-gpu).
     """
     own = None if allows(caller.scopes, Scope.OPERATE) else caller.name
-    async with deps.database.snapshot() as connection:
+    async with deps.database.snapshot() as connection, database.show_all(connection):
         return json(await load_shares(connection, deps.settings.limits, own))

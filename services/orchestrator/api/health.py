@@ -77,7 +77,8 @@ RESPONSE: dict[int | str, dict[str, Any]] = {
 @route(metrics_router, "GET", "/metrics", Scope.READ, "Metrics", RESPONSE, response_class=Response)
 async def metrics(request: Request, deps: RequestDeps) -> Response:
     """Returns the metrics for Prometheus (docs/how-to/telemetry.md#metrics); an answer is cached for five seconds.
-    Answers 404 if the operator has switched metrics off, and 403 to a key of a project: they are those of all.
+    Answers 404 if the operator has switched metrics off, and 403 for keys with a project, because the metrics cover all
+    projects.
     """
     if get_project() is not None:
         raise Forbidden("these are the metrics of all projects", hint="use a key without a project")

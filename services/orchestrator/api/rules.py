@@ -117,7 +117,7 @@ async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCalle
     cancelled, the request continues it. A request that needs more memory than `workers.mining_mib` is refused with
     413.
     """
-    async with deps.database.in_project_of(database.Named(graphs=[request.graph])):
+    async with deps.database.in_project_of(database.Origins(graphs=[request.graph])):
         started = await mine(deps.database, deps.settings, request.to_bank_request(caller.name))
     deps.wake()
     answer = MinedBank(**msgspec.structs.asdict(started.bank), memory_mib=started.memory_mib)
