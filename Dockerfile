@@ -10,10 +10,11 @@ ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
 ENV PIP_CACHE_DIR=/var/cache/pip PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-COPY requirements/base.txt requirements/parquet.txt requirements/build.txt requirements/
+COPY requirements/base.txt requirements/parquet.txt requirements/nvml.txt requirements/build.txt requirements/
 RUN --mount=type=cache,id=pip,target=/var/cache/pip,sharing=locked \
     python -m venv /opt/venv && python -m venv /opt/build \
     && /opt/venv/bin/pip install --quiet --require-hashes -r requirements/base.txt -r requirements/parquet.txt \
+        -r requirements/nvml.txt \
     && /opt/build/bin/pip install --quiet --require-hashes -r requirements/build.txt
 # Both distributions without their code: the command `mathrag`, and versions that the code can ask for.
 COPY pyproject.toml LICENSE ./
@@ -38,7 +39,7 @@ RUN python -m compileall -q .
 FROM ${PYTHON_IMAGE} AS base
 RUN groupadd --system --gid 10001 mathrag \
     && useradd --system --uid 10001 --gid mathrag --home-dir /data --shell /usr/sbin/nologin mathrag \
-    && install -d -o mathrag -g mathrag /data
+    && install -d -m 700 -o mathrag -g mathrag /data
 COPY --from=environment /opt/venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     MATHRAG_DATA_DIR=/data MATHRAG_TELEMETRY__LOG_FORMAT=json

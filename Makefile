@@ -237,6 +237,7 @@ lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 	$(COMPILE) --group build --upgrade --output-file requirements/build.txt
 	$(COMPILE) --group audit --upgrade --output-file requirements/audit.txt
 	$(COMPILE) --group docs --upgrade --output-file requirements/docs.txt
+	$(COMPILE) --group nvml --upgrade --output-file requirements/nvml.txt
 	$(COMPILE) --group llama-server --upgrade --output-file requirements/llama-server.txt
 	$(COMPILE) --group vllm --upgrade --override requirements/vllm-overrides.in --output-file requirements/vllm.txt
 

@@ -15,7 +15,7 @@ from typing import Any
 from mathrag_gate.stack import versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-LOCKS = ("base.txt", "dev.txt")
+LOCKS = ("base.txt", "dev.txt", "nvml.txt")
 PROGRAM = REPOSITORY / ".venv" / "advisories" / "bin" / "pip-audit"
 UNREACHABLE = ("ConnectionError", "Failed to resolve", "Max retries", "timed out", "ServiceError")
 

@@ -1,6 +1,7 @@
+{{- /* The label `controller-revision-hash` of a guard has up to 35 characters more, and at most 63. */ -}}
 {{- define "mathrag.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 28 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 28 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
@@ -13,7 +14,7 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "mathrag.labels" -}}
 {{ include "mathrag.selector" . }}
-app.kubernetes.io/version: {{ .root.Values.image.tag | default .root.Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .root.Values.image.tag | default .root.Chart.AppVersion | trunc 63 | trimAll "-_." | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- end }}
@@ -24,10 +25,11 @@ imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{- end }}
 
 {{- /* What all pods have in common; 10001 is the user of the images. The variables of service links begin with MATHRAG_, too:
-       the services would take them for settings. */ -}}
+       the services would take them for settings. In a shared process namespace, Kubernetes' process 1 reaps orphans. */ -}}
 {{- define "mathrag.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
+shareProcessNamespace: true
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
@@ -50,7 +52,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* Environment, mounts and volumes of the services; further ones may follow. */ -}}
+{{- /* Environment, mounts and volumes of the services; further ones may follow. /tmp holds up to four uploads of 256 MiB. */ -}}
 {{- define "mathrag.env" -}}
 env:
   - {name: MATHRAG_CONFIG, value: /etc/mathrag/mathrag.yaml}
@@ -67,16 +69,16 @@ volumeMounts:
 {{- define "mathrag.volumes" -}}
 volumes:
   - name: config
-    configMap: {name: {{ include "mathrag.name" . }}}
+    configMap: {name: {{ include "mathrag.name" .root }}}
   - name: secrets
     projected:
       defaultMode: 0440
       sources:
-        - secret: {name: {{ .Values.secrets.services }}}
-        {{- with .Values.secrets.elasticsearch }}
-        - secret: {name: {{ . }}}
+        - secret: {name: {{ .root.Values.secrets.services }}}
+        {{- if and .root.Values.secrets.elasticsearch (eq .component "retriever") }}
+        - secret: {name: {{ .root.Values.secrets.elasticsearch }}}
         {{- end }}
-  - {name: tmp, emptyDir: {sizeLimit: 1Gi}}
+  - {name: tmp, emptyDir: {sizeLimit: 2Gi}}
 {{- end }}
 
 {{- define "mathrag.owner-volumes" -}}
