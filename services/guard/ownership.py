@@ -15,6 +15,7 @@ from pathlib import Path
 
 import asyncpg
 
+from shared import keepalive
 from shared.settings import Settings
 
 POLL_S = 2.0
@@ -24,9 +25,7 @@ SESSION = {
     # PostgreSQL may need a moment to notice that the previous guard is dead.
     "lock_timeout": "5s",
     # A host that lost its power then holds the device for half a minute instead of hours.
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "3",
+    **keepalive.SESSION,
 }
 # Exceptions of asyncpg when the connection is lost; the last one is about the library's state.
 LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -118,6 +117,7 @@ class DatabaseLock:
             DeviceTaken: another guard holds it.
         """
         connection = await asyncpg.connect(self._url, server_settings=SESSION)
+        keepalive.watch(connection)
         try:
             await connection.fetchval(TAKE, self._device)
         except BaseException as error:

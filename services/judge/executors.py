@@ -34,6 +34,7 @@ from mathrag.messages import redact
 from services.judge.pools import MiningPool, ProgramPool, VerificationPool
 from shared.calls import MATH, Request, RuleChoice, Rules, TemporalSimple
 from shared.headers import add_trace_headers, authorization
+from shared.keepalive import make_transport
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
@@ -107,8 +108,9 @@ MAX_DETAIL = 1000
 def make_client(settings: Settings) -> RetrieverClient:
     """Make a client that sends the service key and the trace."""
     http = httpx2.AsyncClient(
-        trust_env=False, event_hooks={"request": [add_trace_headers]}, headers=authorization(settings.service_key)
-    )
+        transport=make_transport(), trust_env=False, event_hooks={"request": [add_trace_headers]},
+        headers=authorization(settings.service_key),
+    )  # fmt: skip
     return RetrieverClient(http, settings)
 
 

@@ -45,6 +45,7 @@ from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.web import site
 from shared.access.filters import BodyLimit, BrowserFilter, keys_required
 from shared.headers import add_trace_headers, authorization
+from shared.keepalive import make_transport
 from shared.runtime.placement import settings_for_device
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -112,8 +113,9 @@ def create_app(settings: Settings) -> FastAPI:
         # This client calls only the retriever and the guards.
         known = authorization(settings.service_key)
         async with httpx2.AsyncClient(
-            timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks={"request": [add_trace_headers]}
-        ) as http:
+            transport=make_transport(), timeout=PATIENCE_S, trust_env=False, headers=known,
+            event_hooks={"request": [add_trace_headers]},
+        ) as http:  # fmt: skip
             app.state.deps = Deps(
                 settings=settings, database=reporting, admission=admission, redis=redis, http=http, wake=wake,
                 schedulers=schedulers,

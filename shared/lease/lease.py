@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from shared.calls import Completion, ModelCall, RunRequest
 from shared.headers import add_trace_headers, authorization
+from shared.keepalive import make_transport
 
 # The lease: a live copy of a device's residency in Redis, which tells workers whether to claim calls.
 #
@@ -163,8 +164,8 @@ class GuardClient:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
         timeout = httpx2.Timeout(10.0, read=None)  # a model may be silent for long; the guard bounds the calls
         self._client = httpx2.AsyncClient(
-            base_url=url, limits=limits, timeout=timeout, trust_env=False, event_hooks={"request": [add_trace_headers]},
-            headers=authorization(service_key),
+            base_url=url, transport=make_transport(limits), timeout=timeout, trust_env=False,
+            event_hooks={"request": [add_trace_headers]}, headers=authorization(service_key),
         )  # fmt: skip
 
     async def run(self, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:

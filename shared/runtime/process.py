@@ -231,6 +231,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
     def stop(**_: object) -> None:
         stopping[0] = 1
 
-    app.worker_main(
-        ["--quiet", "worker", "--queues", lane.value, "--loglevel", "WARNING", "--without-gossip", "--without-mingle"]
-    )
+    # Celery's own heartbeats have no reader. While the broker is away they block the main process, which then ignores
+    # SIGTERM.
+    silent = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    app.worker_main(["--quiet", "worker", "--queues", lane.value, "--loglevel", "WARNING", *silent])

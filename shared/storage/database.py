@@ -43,7 +43,7 @@ from mathrag.errors import (
     Unavailable,
 )
 from mathrag.messages import make_hint, redact
-from shared import canonical
+from shared import canonical, keepalive
 from shared.params import Params, decode_params
 
 # States of samples, which the database stores as numbers, and groups of job states.
@@ -286,6 +286,7 @@ class Database:
             "application_name": "mathrag",
             # A forgotten transaction blocks vacuum, which halves the speed of the queue table.
             "idle_in_transaction_session_timeout": "60000",
+            **keepalive.SESSION,
             **(PINNED_PLANS if pinned else REPORTING),
         }
         limits = {"timeout": CONNECT_S, "command_timeout": STATEMENT_S if pinned else REPORT_S}
@@ -294,6 +295,7 @@ class Database:
             url, pool_size=size, max_overflow=size, pool_use_lifo=True,
             connect_args={"server_settings": settings, **limits},
         )  # fmt: skip
+        _watch_connections(self.engine)
         _ping_idle_connections(self.engine)
         _convert_connection_errors(self.engine)
         _drop_read_only_connections(self.engine)
@@ -346,6 +348,14 @@ class Database:
 
     async def close(self) -> None:
         await self.engine.dispose()
+
+
+def _watch_connections(engine: AsyncEngine) -> None:
+    """Notice that the database is gone without a reset."""
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def watch(connection: Any, _record: Any) -> None:
+        keepalive.watch(connection.driver_connection)
 
 
 def _ping_idle_connections(engine: AsyncEngine) -> None:

@@ -444,6 +444,27 @@ FAULTS: dict[str, Fault] = {
             "All committed data is present, and jobs continue when the services are started again.",
         ),
         Fault(
+            "N1",
+            "two hosts lose each other's packets for 20 s",
+            "Other hosts continue. When packets pass again, both work together within seconds. No call fails.",
+        ),
+        Fault(
+            "N2",
+            "the connections between two hosts die silently: a firewall forgets them, or a host loses its power",
+            "Each host notices within 30 s, opens new connections, and the calls in flight run again. A client of the "
+            "API notices at the end of its timeout, by default 60 s.",
+        ),
+        Fault(
+            "N3",
+            "every packet between all hosts is late, and some are lost",
+            "Everything takes longer. No call fails, and no model is loaded again.",
+        ),
+        Fault(
+            "N4",
+            "the clocks of all hosts are minutes apart",
+            "Jobs, leases, claims and audits do not depend on it.",
+        ),
+        Fault(
             "X8",
             "rows changed as the application's role, or as the owner; triggers, functions and rights replaced",
             "The application cannot change the data behind a report, and the audit finds changes by the owner.",

@@ -5,7 +5,7 @@ The results hold no times and no commits, so a run with equal results writes an 
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,6 +94,7 @@ FAMILIES = {
     "S": "Data",
     "C": "Control",
     "H": "Hosts",
+    "N": "Networks between hosts",
     "V": "Versions and data",
     "X": "Hostile input",
     "L": "A client's pace",
@@ -125,10 +126,36 @@ def render(faults: Mapping[str, Fault], seen: Sights) -> str:
     parts = [TOP]
     for letter, title in FAMILIES.items():
         rows = [_row(fault, seen.get(id_, {})) for id_, fault in faults.items() if id_.startswith(letter)]
-        parts.append("\n".join([f"## {title}", "", _line(HEADER), "|---" * len(HEADER) + "|", *rows]) + "\n")
+        parts.append("\n".join([f"## {title}", "", *_table(HEADER, rows)]) + "\n")
+        if pairs := [pair for id_ in faults if id_.startswith(letter) for pair in _list_pairs(id_, seen)]:
+            names = tuple(dict.fromkeys(name for _, _, sight in pairs for name in sight.figures))
+            rows = [
+                _line((id_, hosts, *(f"{sight.figures.get(name, 0):g}" for name in names)))
+                for id_, hosts, sight in pairs
+            ]
+            parts.append("\n".join([PAIRS, "", *_table(("id", "between", *names), rows)]) + "\n")
     return "\n".join(parts)
 
 
+def _list_pairs(fault: str, seen: Sights) -> Iterator[tuple[str, str, Sight]]:
+    """List the results of tests that part two hosts, each with the fault's id and the hosts: `judge-1 - database`."""
+    for test, sight in seen.get(fault, {}).get(REAL, {}).items():
+        hosts = test.partition("[")[2].rstrip("]")
+        if " - " in hosts:
+            yield fault, hosts, sight
+
+
+def _table(header: Iterable[str], rows: Iterable[str]) -> Iterator[str]:
+    header = tuple(header)
+    yield from (_line(header), "|---" * len(header) + "|", *rows)
+
+
+PAIRS = """\
+One job per pair of hosts, followed through `orchestrator-2`. `works again s`: seconds until the two hosts worked
+together again, counted from the moment when packets passed again (N1) or the connections were forgotten (N2); a
+generator worker waits up to 20 s of them for calls of the next job. `longest pause s`: longest time without an answer
+to the job. `calls lapsed`: calls that a lost claim gave to another worker. `calls repeated`: these and failed attempts.
+`loads`: models loaded in the trial."""
 HEADER = ("id", "fault", "how it is produced", "where", "promise", "result")
 
 

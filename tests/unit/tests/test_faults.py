@@ -15,7 +15,7 @@ import pytest
 
 from mathrag.client import address
 from shared.lease.policy import FlipState
-from tests.faults import clocks, limits, real, report
+from tests.faults import clocks, limits, network, real, report
 from tests.faults.catalogue import FAULTS, Fault
 from tests.faults.clocks import Clocks
 from tests.faults.limits import Disk
@@ -255,6 +255,12 @@ def test_a_row_tells_what_where_and_which_range() -> None:
     assert "| SIGKILL | both | the job ends |" in both
 
 
+def test_what_two_hosts_did_is_told_in_a_table_of_its_own() -> None:
+    sights = {f"test_a[{pair}]": Sight(figures={"loads": 2.0}) for pair in ("judge-1 - redis", "no pair")}
+    page = report.render({"N1": Fault("N1", "lost packets", "work goes on")}, {"N1": {REAL: sights}})
+    assert "| id | between | loads |\n|---|---|---|\n| N1 | judge-1 - redis | 2 |\n\n" in page
+
+
 def test_what_nobody_has_seen_is_said_to_be_missing() -> None:
     page = report.render({"P1": Fault("P1", "kill", "")}, {})
     assert "| **P1** | kill | not yet | not yet | not yet | not yet |" in page.splitlines()
@@ -442,3 +448,51 @@ def test_a_jump_of_every_host_leaves_the_database_alone(tmp_path: Path) -> None:
     assert mine.file("guard").read_text() == mine.file("judge").read_text() == "+3600.0s\n"
     mine.set("guard", 0, 1.1)
     assert mine.file("guard").read_text() == "+0s x1.1\n"
+
+
+# Hosts on one machine.
+
+WELCOME = """
+import socket
+with socket.create_server(("0.0.0.0", 8000)) as server:
+    print(socket.gethostname(), flush=True)
+    for _ in range(3):
+        client, _ = server.accept()
+        client.sendall(b"welcome")
+        kept = client.dup()  # open until the process ends
+"""
+
+
+def test_hosts_have_names_and_a_network_that_loses_forgets_and_delays(tmp_path: Path) -> None:
+    if reason := network.explain_absence():
+        pytest.skip(reason)
+    with (
+        network.run_network(("here", "there", "elsewhere"), tmp_path / "switch.log") as hosts,
+        subprocess.Popen(hosts.command("there", [sys.executable, "-c", WELCOME]), stdout=subprocess.PIPE) as server,
+    ):
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"there\n"
+
+        def greet() -> socket.socket:
+            client = socket.create_connection((hosts.addresses["there"], 8000), timeout=3)
+            client.settimeout(1)
+            assert client.recv(100) == b"welcome"
+            return client
+
+        with greet() as first:
+            hosts.forget("here", "there")
+            with greet() as second:  # a new connection passes
+                server.kill()
+                assert second.recv(100) == b""
+            with pytest.raises(TimeoutError):
+                first.recv(100)
+        hosts.cut("here", "there")
+        with pytest.raises(TimeoutError):
+            greet()
+        hosts.heal()
+        hosts.disturb(delay_s=0.2, loss=0.0)
+        began = time.monotonic()
+        with pytest.raises(ConnectionRefusedError):
+            greet()
+        assert time.monotonic() - began >= 0.4
+        assert hosts.list_pairs() == {frozenset(("here", "there"))}

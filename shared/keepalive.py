@@ -1,0 +1,46 @@
+"""Detection of connections whose other end is gone without a reset: its host lost power, or a firewall forgot them.
+
+Without it, a client waits for an answer for ever, and for the acknowledgement of a request for 15 minutes.
+"""
+
+import socket
+
+import asyncpg
+import httpx2
+
+IDLE_S, INTERVAL_S, PROBES = 10, 5, 3
+"""Seconds of silence before the first probe, seconds between probes, and the number of probes without an answer after
+which the kernel ends the connection."""
+LOST_MS = (IDLE_S + INTERVAL_S * PROBES) * 1000
+"""Time after which the kernel ends a connection whose other end has not acknowledged the sent bytes."""
+_OPTIONS = {
+    "TCP_KEEPIDLE": IDLE_S, "TCP_KEEPINTVL": INTERVAL_S, "TCP_KEEPCNT": PROBES, "TCP_USER_TIMEOUT": LOST_MS,
+}  # fmt: skip
+SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    # macOS has no limit for unacknowledged data, and its own name for the first option.
+    *((socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _OPTIONS.items() if hasattr(socket, name)),
+)
+"""Options of a client's socket."""
+SESSION = {
+    "tcp_keepalives_idle": str(IDLE_S), "tcp_keepalives_interval": str(INTERVAL_S),
+    "tcp_keepalives_count": str(PROBES), "tcp_user_timeout": str(LOST_MS),
+}  # fmt: skip
+"""The same for PostgreSQL's end of a connection, so that the locks of a host without power are released."""
+
+
+LIMITS = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
+"""Those of httpx."""
+
+
+def make_transport(limits: httpx2.Limits = LIMITS) -> httpx2.AsyncHTTPTransport:
+    """Make the transport of an HTTP client for another service, whose answer may take long."""
+    return httpx2.AsyncHTTPTransport(limits=limits, trust_env=False, socket_options=SOCKET_OPTIONS)
+
+
+def watch(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Have the kernel end this connection when the database is gone; asyncpg has no option for it."""
+    sock = connection._transport.get_extra_info("socket")
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        for option in SOCKET_OPTIONS:
+            sock.setsockopt(*option)
