@@ -51,7 +51,7 @@ OF_SAMPLES = "sample_id IN (SELECT id FROM samples WHERE job_id = $1)"
 OF_CALLS = f"IN (SELECT call_id FROM steps WHERE {OF_SAMPLES})"  # noqa: S608 - constants
 COPIED = {
     "jobs": "id = $1", "job_events": OF_JOB, "samples": OF_JOB, "calls": f"id {OF_CALLS}", "steps": OF_SAMPLES,
-    "attempts": f"call_id {OF_CALLS}", "outcomes": OF_SAMPLES, "records": OF_JOB,
+    "attempts": f"accepted AND call_id {OF_CALLS}", "outcomes": OF_SAMPLES, "records": OF_JOB,
 }  # fmt: skip
 """Tables that grow with the jobs, and the rows of job $1 in them."""
 COLUMNS = """
@@ -137,7 +137,7 @@ class Filling:
 
     async def _insert(self, owner: asyncpg.Connection, numbers: range) -> None:
         # Triggers and foreign keys would only cost time: the rows are those of a job that passed them.
-        await owner.execute("SET session_replication_role = replica")
+        await owner.execute("SET session_replication_role = replica; SET enable_seqscan = off")
         job = await owner.fetchval("SELECT id FROM jobs WHERE public_id::text = $1", self._job["id"])
         statements = [copy_statement(table, await owner.fetch(COLUMNS, table)) for table in COPIED]
         for number in numbers:
