@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +19,11 @@ import psutil
 
 from shared.pages.pages import rewrite_blocks, table
 from shared.settings import REPOSITORY
-from tools.bench import Row, Rows, format_cell, format_rows, growth, jobs, peer, print_rows, retrieval, staging, storing
+from tools.bench import Row, Rows, format_cell, format_rows, jobs, peer, print_rows, retrieval, staging, storing
 from tools.reproduction.pages import commit
 
 PAGE = REPOSITORY / "docs" / "reference" / "performance.md"
 HISTORY = PAGE.with_suffix(".jsonl")
-FIGURES = PAGE.parent / "figures"
 WORSE = 0.15
 """A figure that is worse than the one before by more than this share is a regression."""
 WATCHED_S = 3.0
@@ -46,8 +44,6 @@ class GoalPart(NamedTuple):
     """Unit of the figure; empty for a ratio."""
     more: bool = False
     """Whether more is better."""
-    long: bool = False
-    """Whether `make bench` runs it only by its name, because it takes much time and disk space."""
 
     def misses(self, figure: float) -> bool:
         """Return whether the figure does not reach the goal."""
@@ -90,25 +86,6 @@ PARTS = {
         GoalPart("idle", "memory of an idle stack", "-", jobs.idle, 650, "MiB"),
         GoalPart("startup", "processor time of the slowest command", "import of its libraries", jobs.startup, 1.5),
         GoalPart("staging", "sample by sample, 40 samples", "staged", staging.staging, more=True),
-        GoalPart(
-            "growth",
-            "PostgreSQL's time a call at 1,000,000 samples",
-            "that at 10,000",
-            partial(growth.growth, figures=FIGURES),
-            1.25,
-            long=True,
-        ),
-        GoalPart(
-            "growth-closed-book",
-            "PostgreSQL's time a call at 5,000,000 samples",
-            "that at 100,000",
-            partial(growth.growth, ("100000", "1000000", "5000000"), "closed-book", FIGURES),
-            1.25,
-            long=True,
-        ),
-        GoalPart(
-            "growth-jobs", "time a sample of 5,000 jobs at once", "that of 100", growth.growth_jobs, 1.25, long=True
-        ),
     )
 }
 
@@ -136,10 +113,8 @@ _ENTRIES = msgspec.json.Decoder(HistoryEntry)
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"by default all that take little time: {', '.join(PARTS)}"
-    )
-    names = parser.parse_args().parts or [name for name, part in PARTS.items() if not part.long]
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"by default all: {', '.join(PARTS)}")
+    names = parser.parse_args().parts or list(PARTS)
     if unknown := [name for name in names if name not in PARTS]:
         parser.error(f"unknown: {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
     if len(names) == 1:
