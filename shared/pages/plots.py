@@ -88,7 +88,7 @@ def make_logarithmic_axis(title: str, values: Iterable[float]) -> Axis:
     high = max(high, low + 1)
     factors = (1, 2, 5) if high - low <= 2 else (1,)
     places = [factor * 10.0**power for power in range(low, high) for factor in factors] + [10.0**high]
-    ticks = tuple((place, f"{place:.12g}") for place in places)
+    ticks = tuple((place, f"{place:g}") for place in places)
     return Axis(title=title, low=10.0**low, high=10.0**high, ticks=ticks, is_logarithmic=True)
 
 

@@ -1,4 +1,4 @@
-"""Growth: a database that other jobs have filled, many jobs at once, and many workers. Models are simulated."""
+"""Growth: databases that other jobs have filled, and many jobs at once. Models are simulated."""
 
 import asyncio
 import os
@@ -14,18 +14,7 @@ import asyncpg
 
 from mathrag_gate.stack.postgres import load_passwords
 from shared.pages.figures import Figure, write_figure
-from shared.pages.plots import (
-    DASHES,
-    SHAPES,
-    Dot,
-    Key,
-    Line,
-    Mark,
-    Panel,
-    Plot,
-    make_logarithmic_axis,
-    name_series,
-)  # fmt: skip
+from shared.pages.plots import DASHES, SHAPES, Dot, Key, Line, Mark, Panel, Plot, make_logarithmic_axis, name_series
 from shared.runtime import advance, queue
 from shared.runtime import purge as purging
 from shared.storage.database import Database
@@ -228,7 +217,7 @@ def draw_curves(name: str, rows: Sequence[Mapping[str, float]], curves: Sequence
 
 
 def run_job(running: Stack, pipeline: str) -> tuple[dict[str, Any], list[float]]:
-    """Run a job of `ITEMS` samples; return its document, and the seconds of each poll meanwhile."""
+    """Run a job of `ITEMS` samples; return its document, and the milliseconds of each poll meanwhile."""
     job, polls = running.submit(**{**JOBS[pipeline], "name": f"job-{time.monotonic_ns()}"}), []
     found: dict[str, Any] = {"state": ""}
     while found["state"] not in ENDED:
@@ -240,14 +229,12 @@ def run_job(running: Stack, pipeline: str) -> tuple[dict[str, Any], list[float]]
 
 
 def measure_jobs(running: Stack, pipeline: str) -> dict[str, float]:
-    """Run jobs; return medians of their figures, and the milliseconds of a claim and of storing replies."""
+    """Run jobs; return medians of their figures, and the milliseconds of each of `HOT`."""
     rows: list[dict[str, float]] = []
     for _ in range(ROUNDS + 1):
         as_superuser(running, lambda owner: owner.execute("SELECT pg_stat_statements_reset()"))
-        before, cpu = (
-            as_superuser(running, lambda owner: owner.fetchrow(READ, list(COPIED))),
-            running.cpu_s()["postgres"],
-        )
+        before = as_superuser(running, lambda owner: owner.fetchrow(READ, list(COPIED)))
+        cpu = running.cpu_s()["postgres"]
         job, polls = run_job(running, pipeline)
         spent = running.cpu_s()["postgres"] - cpu
         after = as_superuser(running, lambda owner: owner.fetchrow(READ, list(COPIED)))
@@ -356,7 +343,7 @@ def run_jobs(running: Stack, count: int) -> dict[str, float]:
     ended, after = time.perf_counter(), running.cpu_s()
     return {
         "submitted, ms a job": 1000 * (released - began) / count, "then ended, s": ended - released,
-        "list of jobs meanwhile, ms": median(lists),
+        "list of jobs meanwhile, ms": median(lists or [0.0]),
         **{f"{name}, ms a job": 1000 * (after[name] - submitted[name]) / count for name in after if name in BUSY},
         "all, ms a job": 1000 * (sum(after.values()) - sum(before.values())) / count,
     }  # fmt: skip
