@@ -146,7 +146,9 @@ PINNED_PLANS = {
 }
 """Planner settings of the hot path. Its tables are empty when plans are cached and statistics come late, so the planner
 would choose scans; these settings make each statement use its index (measured: the first batch is 3 times faster)."""
-REPORTING = {"jit": "off"}
+REPORTING = {"jit": "off", "random_page_cost": "1.1"}
+"""Planner settings of reports. With PostgreSQL's default, 4, the poll of a running job scans all samples (measured: 161
+ms instead of 54 among a million)."""
 UNREACHABLE = "08001"
 """SQLSTATE of a failed connection attempt."""
 READ_ONLY = "25006"

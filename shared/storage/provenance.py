@@ -125,11 +125,13 @@ STEPS = text("""
         m.options
     FROM steps t JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id
     WHERE t.sample_id = :sample ORDER BY t.position, t.slot""")
+# Each of the two indexes of attempts by call has one kind of them.
 ATTEMPTS = text("""
     SELECT call_id, accepted, outcome, reply, worker, device, epoch, started_at, ended_at, concurrency,
         encode(prompt_hash, 'hex') AS prompt_hash, prompt_tokens, cached_tokens, completion_tokens, finish_reason,
         prompt_ms, completion_ms, trace_id, created_at AS stored_at, encode(sha256(reply), 'hex') AS reply_hash
-    FROM attempts WHERE call_id = ANY(:calls) ORDER BY call_id, id""")
+    FROM attempts WHERE (accepted AND call_id = ANY(:calls)) OR (NOT accepted AND call_id = ANY(:calls))
+    ORDER BY call_id, id""")
 SOURCES = text("""
     SELECT DISTINCT ON (t.call_id) t.call_id, j.public_id::text AS job, s.kind, s.ordinal AS index, s.repeat, t.position
     FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id

@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import TextClause, text
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling import scheduler
-from shared.runtime import advance, lifecycle, queue, worker
+from shared.runtime import advance, lifecycle, purge, queue, worker
 from shared.storage import provenance
 from shared.storage.database import Database
 from tests.integration import scene
@@ -57,15 +58,31 @@ async def test_hot_statements_find_every_row_by_an_index(database: Database, own
     if tables != "never analysed":
         async with owner.statement() as connection:
             await connection.execute(text("ANALYZE"))
-    full_scans = {}
     async with database.transaction() as connection:
-        for name, statement in HOT.items():
-            if name not in SELDOM:
-                compiled = str(statement.compile(dialect=PGDialect_asyncpg()))
-                arguments = ", ".join(["NULL"] * len(set(re.findall(r"\$\d+", compiled))))
-                await connection.exec_driver_sql(f"PREPARE hot AS {compiled}")
-                execute = f"EXPLAIN (COSTS OFF) EXECUTE hot{arguments and f'({arguments})'}"
-                plan = [row[0] for row in await connection.exec_driver_sql(execute)]
-                await connection.exec_driver_sql("DEALLOCATE hot")
-                full_scans[name] = find_full_scans(plan)
+        full_scans = {
+            name: find_full_scans(await explain(connection, statement))
+            for name, statement in HOT.items()
+            if name not in SELDOM
+        }
     assert {name: scans for name, scans in full_scans.items() if scans} == {}
+
+
+async def explain(connection: AsyncConnection, statement: TextClause) -> list[str]:
+    """Return the plan of a statement for any arguments."""
+    compiled = str(statement.compile(dialect=PGDialect_asyncpg()))
+    arguments = ", ".join(["NULL"] * len(set(re.findall(r"\$\d+", compiled))))
+    await connection.exec_driver_sql(f"PREPARE explained AS {compiled}")
+    execute = f"EXPLAIN (COSTS OFF) EXECUTE explained{arguments and f'({arguments})'}"
+    plan = [row[0] for row in await connection.exec_driver_sql(execute)]
+    await connection.exec_driver_sql("DEALLOCATE explained")
+    return plan
+
+
+@pytest.mark.parametrize("statement", [purge.LOCK_UNUSED, provenance.ATTEMPTS], ids=["purge", "sample"])
+async def test_a_purge_and_a_sample_read_no_more_of_a_large_database(owner: Database, statement: TextClause) -> None:
+    # Large tables are joined by a merge, which starts at the first row that the conditions allow.
+    settings = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_nestloop": "off"}
+    async with owner.transaction() as connection:
+        for name, value in settings.items():
+            await connection.execute(text(f"SET LOCAL {name} = {value}"))
+        assert find_full_scans(await explain(connection, statement)) == []

@@ -38,7 +38,6 @@ CALL = ModelCall(id=1, model_id=1, prompt="What is 2+3? Rating:", decoding=Decod
 LOOPS = 200_000
 CHUNK = 16
 SIZES = (1, 10, 500)
-WORKERS = (1, 3)
 SLOTS = 8
 """Calls in flight at a slow model, as many as the shipped models have slots."""
 SETTLE_S = 20
@@ -208,20 +207,22 @@ def cancel(samples: int = 200_000) -> Rows:
 
 
 @benchmark
-def scaling(items: int = 300, rounds: int = 3, models: tuple[str, ...] = ("fast", "slow")) -> Rows:
-    """Compare one worker of the judge lane with three, at a fast and at a slow model.
+def scaling(
+    items: int = 300, rounds: int = 3, models: tuple[str, ...] = ("fast", "slow"), workers: tuple[str, ...] = ("1", "3")
+) -> Rows:
+    """Compare numbers of workers of the judge lane at a fast and at a slow model.
 
     The fast one keeps the processor busy, so that cores are the limit; the slow one only waits, so that workers are.
-    Both stacks run all the time, and one of them idles.
+    All stacks run all the time, and all but one of them idle.
     """
     with ExitStack() as opened:
         slow = {"driver": "remote", "url": opened.enter_context(slow_model(0.5)), "parallel": 1000}
         for name in models:
             with ExitStack() as stacks:
                 sides: dict[str, Callable[[], object]] = {}
-                for count in WORKERS:
+                for count in workers:
                     judge = FAST if name == "fast" else slow
-                    running = stacks.enter_context(start_scripted(judge, MATHRAG_WORKERS__JUDGES=str(count)))
+                    running = stacks.enter_context(start_scripted(judge, MATHRAG_WORKERS__JUDGES=count))
                     running.upload_made_up(items)
                     sides[f"{count} workers, {name} model"] = repeat_job(running, rate_of)
                 yield from in_turn(sides, rounds, unit="calls/s")

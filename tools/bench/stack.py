@@ -55,7 +55,7 @@ class Stack:
         self.api = httpx2.Client(base_url=url, timeout=1900, trust_env=False)
 
     def service_url(self, name: str) -> str:
-        return f"http://127.0.0.1:{self._child(name)['port']}"
+        return f"http://127.0.0.1:{self.child(name)['port']}"
 
     def service_key(self) -> str:
         """Return the key with which services call each other."""
@@ -63,11 +63,11 @@ class Stack:
 
     def database_url(self, *, owner: bool = False) -> str:
         """Return the database's URL for the application's role or the owner."""
-        port, known = self._child("postgres")["port"], load_passwords(self.folder)
+        port, known = self.child("postgres")["port"], load_passwords(self.folder)
         server = Postgres(self.folder / "postgres", port=port, passwords=known)
         return server.owner_url() if owner else server.url()
 
-    def _child(self, name: str) -> dict[str, Any]:
+    def child(self, name: str) -> dict[str, Any]:
         children: list[dict[str, Any]] = self.status()["children"]
         return next(child for child in children if child["name"] == name)
 
@@ -158,7 +158,7 @@ class Stack:
     def cpu_s(self) -> dict[str, float]:
         """Return the processor seconds of each child so far, with those of its children that have ended."""
         trees = self.processes().items()
-        return {name: sum(sum(process.cpu_times()[:4]) for process in tree) for name, tree in trees}
+        return {name: sum(map(cpu_s_of, tree)) for name, tree in trees}
 
     def loads(self) -> int:
         """Count the model servers started so far."""
@@ -188,6 +188,14 @@ def seconds_of(job: dict[str, Any]) -> float:
 def rate_of(job: dict[str, Any]) -> float:
     """Return a job's stored replies per second of its wall time."""
     return float(sum(stage["done"] for stage in job["stages"].values()) / seconds_of(job))
+
+
+def cpu_s_of(process: psutil.Process) -> float:
+    """Return a process's processor seconds; one that has just ended has none, because its parent has them."""
+    try:
+        return float(sum(process.cpu_times()[:4]))
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 def processes_below(pid: int) -> list[psutil.Process]:
