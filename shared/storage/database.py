@@ -202,7 +202,7 @@ def _report_limits() -> Iterator[None]:
         yield
     except DBAPIError as error:
         if get_project() is not None and _state(error) == UNIQUE:
-            raise make_taken() from error
+            raise make_name_taken() from error
         if get_project() is not None and _state(error) == NO_PRIVILEGE:
             raise Forbidden(
                 f"this belongs to no project, so keys of the project {get_project()!r} cannot change it",
@@ -276,7 +276,7 @@ async def find_project(connection: AsyncConnection, origins: Origins) -> str | N
     return next(iter(found), SHARED)
 
 
-def make_taken() -> Conflict:
+def make_name_taken() -> Conflict:
     return Conflict("this name is taken in another project", hint="choose another name")
 
 

@@ -465,6 +465,12 @@ FAULTS: dict[str, Fault] = {
             "Jobs, leases, claims and audits do not depend on it.",
         ),
         Fault(
+            "N5",
+            "a host loses the packets from and to all other hosts for a minute",
+            "What needs it waits, and the rest continues. When packets pass again, it works again within a minute. No "
+            "call fails.",
+        ),
+        Fault(
             "X8",
             "rows changed as the application's role, or as the owner; triggers, functions and rights replaced",
             "The application cannot change the data behind a report, and the audit finds changes by the owner.",

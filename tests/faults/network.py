@@ -44,9 +44,10 @@ class Network:
         named = ["/usr/bin/unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host]
         return ["/usr/bin/nsenter", f"--net={self._namespaces[host]}", *named, *command]
 
-    def cut(self, one: str, other: str) -> None:
-        """Lose every packet between two hosts."""
-        self._tell(between=self._find(one, other), loss=1.0)
+    def cut(self, one: str, *others: str) -> None:
+        """Lose every packet between a host and others."""
+        for other in others:
+            self._tell(between=self._find(one, other), loss=1.0)
 
     def forget(self, one: str, other: str) -> None:
         """Lose every packet of the connections that two hosts have now, for ever, as a firewall does that forgot them

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.faults import clocks, network
-from tests.faults.hosts import APART_S, GUARDS, OPERATOR, ORCHESTRATORS, WORKERS, Hosts, run_hosts
+from tests.faults.hosts import APART_S, GUARDS, HOSTS, OPERATOR, ORCHESTRATORS, WORKERS, Hosts, run_hosts
 from tests.faults.processes import until
 from tests.faults.real import done
 from tests.faults.recording import Seen
@@ -39,6 +39,17 @@ PAIRS = (
 """One of each kind. Workers also ask the guard of the other lane for its device, once."""
 CUT_S = 20.0
 """Longer than a claim and the lease last without renewal, 5 and 15 s."""
+ALONE_S = 60.0
+"""Longer than a connection lasts without an answer, 25 s."""
+WITH = {
+    "judge-1": "guard-1",
+    "guard-1": "redis",
+    "retriever": "database",
+    "database": FIRST,
+    "redis": FIRST,
+    FIRST: OPERATOR,
+}
+"""Hosts that are isolated, each with one that it must work with again afterwards."""
 DELAY_S, LOSS = 0.025, 0.02
 RECOVERED_S = 150.0
 """A host that does not work within this time hangs."""
@@ -113,6 +124,17 @@ def test_two_hosts_whose_connections_are_forgotten(hosts: Hosts, seen: Seen, pai
     )
     trial = Trial(hosts, seen, pair)
     hosts.network.forget(*pair)
+    trial.ends_well()
+
+
+@pytest.mark.fault("N5")
+@pytest.mark.parametrize("host", WITH, ids="{} - all others".format)
+def test_a_host_that_is_isolated(hosts: Hosts, seen: Seen, host: str) -> None:
+    seen.describe(f"a switch loses every packet from and to a host for {ALONE_S:g} s, at a fifth of the judge's calls")
+    trial = Trial(hosts, seen, (host, WITH[host]))
+    hosts.network.cut(host, *(other for other in HOSTS if other != host))
+    time.sleep(ALONE_S)
+    hosts.network.heal()
     trial.ends_well()
 
 
