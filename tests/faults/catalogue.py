@@ -467,8 +467,8 @@ FAULTS: dict[str, Fault] = {
         Fault(
             "N5",
             "a host loses the packets from and to all other hosts for a minute",
-            "What needs it waits, and the rest continues. When packets pass again, it works again within a minute. No "
-            "call fails.",
+            "What needs it waits, and the rest continues. When packets pass again, it works again within a minute. "
+            "Without Redis, workers may end themselves, and the service manager starts them again. No call fails.",
         ),
         Fault(
             "X8",

@@ -61,6 +61,14 @@ class run(ScriptedDriver):
 """
 # `time.sleep` of Python 3.11 sleeps until a time, which libfaketime refuses (EINVAL).
 SLEEP = "import select, time\ntime.sleep = lambda seconds: select.select([], [], [], seconds) and None\n"
+RESTARTING = """
+trap 'kill $child && wait $child; exit' TERM
+while "$@" & child=$!; do
+    wait $child
+    echo "started again after exit status $?"
+    sleep 1
+done"""
+"""A shell's script that runs a command and starts it again when it ends, as a service manager does."""
 MODELS = """\
 models:
   judge: {{driver: plugin, plugin: slow, parallel: 4, footprint_mib: 100, device: "cpu:0"}}
@@ -145,7 +153,11 @@ class Hosts:
             subprocess.run(migrate, cwd=REPOSITORY, env={**self._environment(OPERATOR), **owner}, check=True)
             services = [
                 running.enter_context(
-                    self._spawn(host, [sys.executable, "-P", "-m", *arguments], self._environment(host))
+                    self._spawn(
+                        host,
+                        ["sh", "-c", RESTARTING, "sh", sys.executable, "-P", "-m", *arguments],
+                        self._environment(host),
+                    )
                 )
                 for host, arguments in self._list_services().items()
             ]
@@ -192,6 +204,12 @@ class Hosts:
     def log(self, host: str) -> Path:
         """Return the log of a host's service."""
         return self._folder / f"{host}.log"
+
+    def restarts(self) -> int:
+        """Count how often services have been started again."""
+        return sum(
+            self.log(host).read_bytes().count(b"\nstarted again ") for host in HOSTS if host in self._list_services()
+        )
 
     def _list_services(self) -> dict[str, tuple[str, ...]]:
         """List the module and the arguments of each host's service."""

@@ -144,7 +144,7 @@ class Trial:
     def __init__(self, hosts: Hosts, seen: Seen, pair: tuple[str, str]) -> None:
         """Submit the job, and return at a fifth of the judge's calls."""
         self._hosts, self._seen, self._pair = hosts, seen, pair
-        self._loads = hosts.rows(LOADS)
+        self._loads, self._restarts = hosts.rows(LOADS), hosts.restarts()
         self.job = hosts.services[FIRST].submit("faults", **JOB)
         hosts.services[OTHER].wait(self.job, lambda document: done(document, "judge") > 50)
         self._began = self._now()
@@ -161,6 +161,7 @@ class Trial:
         self._seen.figure("job s", report["seconds"])
         self._seen.figure("loads", self._hosts.rows(LOADS)[0][0] - self._loads[0][0])
         until("every service runs", self._hosts.are_well)
+        self._seen.figure("restarts", self._hosts.restarts() - self._restarts)
 
     def _recover(self, since: datetime) -> float:
         """Wait until the two hosts work together; the seconds that it took."""
