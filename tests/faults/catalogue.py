@@ -451,8 +451,8 @@ FAULTS: dict[str, Fault] = {
         Fault(
             "N2",
             "the connections between two hosts die silently: a firewall forgets them, or a host loses its power",
-            "Each host notices within 30 s, opens new connections, and the calls in flight run again. A client of the "
-            "API notices at the end of its timeout, by default 60 s.",
+            "Each host notices within a minute, opens new connections, and the calls in flight run again. A client of "
+            "the API notices at the end of its timeout, by default 60 s.",
         ),
         Fault(
             "N3",

@@ -22,7 +22,7 @@ from mathrag_gate.stack import process
 from mathrag_gate.stack import redis as redis_module
 from mathrag_gate.stack.postgres import Passwords
 from shared.calls import Lane
-from shared.lease.lease import RENEW_S, TTL_S
+from shared.lease.lease import TTL_S
 from tests.faults.clocks import Clocks
 from tests.faults.network import PREFIX, Network, run_network
 from tests.faults.processes import until
@@ -182,10 +182,11 @@ class Hosts:
         """Tell whether the database has got a statement of this host since then."""
         return bool(self.rows(ASKED, self.network.addresses[host], since))
 
-    def renews_lease(self, guard: str) -> bool:
-        """Tell whether the guard has renewed its lease in time."""
+    def renewed_lease(self, guard: str, within_s: float) -> bool:
+        """Tell whether the guard has renewed its lease within the last seconds."""
         with Redis.from_url(self._redis.url()) as redis:
-            return int(redis.ttl(f"mathrag:gpu:{{{GUARDS[guard]}}}:lease")) >= TTL_S - RENEW_S
+            left_s = int(redis.pttl(f"mathrag:gpu:{{{GUARDS[guard]}}}:lease")) / 1000
+        return left_s > 0 and TTL_S - left_s < within_s
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement on the database as its superuser, and return its rows."""

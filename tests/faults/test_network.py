@@ -123,7 +123,7 @@ def test_two_hosts_whose_connections_are_forgotten(hosts: Hosts, seen: Seen, pai
         "new connections pass"
     )
     trial = Trial(hosts, seen, pair)
-    hosts.network.forget(*pair)
+    assert hosts.network.forget(*pair)
     trial.ends_well()
 
 
@@ -177,7 +177,13 @@ class Trial:
             case (guard, "database") if guard in GUARDS:
                 until("the guard reads the database", lambda: self._hosts.asks_database(guard, since))
             case (guard, "redis") if guard in GUARDS:
-                until("the guard renews the lease", lambda: self._hosts.renews_lease(guard))
+                renewed = self._hosts.renewed_lease
+                until("the guard renews the lease", lambda: renewed(guard, time.monotonic() - began))
+            case (worker, "redis") if worker in WORKERS:
+                # Calls of this job need no message any longer.
+                self._hosts.services[OTHER].wait(self.job, ended)
+                later = self._now()
+                return (later - since).total_seconds() + self._wait_for_work(later)
             case _:
                 return self._wait_for_work(since)
         return time.monotonic() - began
