@@ -15,8 +15,9 @@ LOST_S = IDLE_S + INTERVAL_S * PROBES
 """Seconds after which the kernel ends a connection whose other end has not acknowledged the sent bytes. Linux also
 counts the time in which the other end lives but does not read: a process that is stopped or busy for so long, with more
 than about 100 kB on the way to it, loses the connection."""
-PATIENT_S = 60
-"""The same for uploads and reports, whose transactions may be large and are not repeated."""
+PATIENT_S = 45
+"""The same for uploads and reports, whose transactions may be large and are not repeated. Clients of the API give up
+after 60 s."""
 
 
 def list_options(lost_s: int = LOST_S) -> list[tuple[int, int, int]]:
