@@ -4,6 +4,7 @@ Without it, a client waits for an answer for ever, and for the acknowledgement o
 """
 
 import socket
+from functools import partial
 
 import asyncpg
 import httpx2
@@ -38,13 +39,8 @@ def make_session(lost_s: int = LOST_S) -> dict[str, str]:
     }  # fmt: skip
 
 
-LIMITS = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
-"""Those of httpx."""
-
-
-def make_transport(limits: httpx2.Limits = LIMITS) -> httpx2.AsyncHTTPTransport:
-    """Make the transport of an HTTP client for another service, whose answer may take long."""
-    return httpx2.AsyncHTTPTransport(limits=limits, trust_env=False, socket_options=list_options())
+make_transport = partial(httpx2.AsyncHTTPTransport, trust_env=False, socket_options=list_options())
+"""Makes the transport of an HTTP client for another service, whose answer may take long."""
 
 
 def watch(connection: "asyncpg.Connection[asyncpg.Record]", lost_s: int = LOST_S) -> None:

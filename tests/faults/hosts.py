@@ -182,7 +182,7 @@ class Hosts:
         """Tell whether the database has got a statement of this host since then."""
         return bool(self.rows(ASKED, self.network.addresses[host], since))
 
-    def renewed_lease(self, guard: str, within_s: float) -> bool:
+    def has_renewed_lease(self, guard: str, within_s: float) -> bool:
         """Tell whether the guard has renewed its lease within the last seconds."""
         with Redis.from_url(self._redis.url()) as redis:
             left_s = int(redis.pttl(f"mathrag:gpu:{{{GUARDS[guard]}}}:lease")) / 1000
@@ -208,9 +208,7 @@ class Hosts:
 
     def restarts(self) -> int:
         """Count how often services have been started again."""
-        return sum(
-            self.log(host).read_bytes().count(b"\nstarted again ") for host in HOSTS if host in self._list_services()
-        )
+        return sum(self.log(host).read_bytes().count(b"\nstarted again ") for host in self._list_services())
 
     def _list_services(self) -> dict[str, tuple[str, ...]]:
         """List the module and the arguments of each host's service."""
