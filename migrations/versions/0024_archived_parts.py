@@ -30,7 +30,7 @@ COMMENT ON TABLE archived_parts IS 'rows of an archived job, each part those of 
 COMMENT ON COLUMN archived_parts.steps IS 'Parquet file; with steps of other samples that made or wait for these calls';
 COMMENT ON COLUMN archived_parts.calls IS 'Parquet file';
 COMMENT ON COLUMN archived_parts.attempts IS 'Parquet file';
-COMMENT ON COLUMN archived_parts.sha256 IS 'over the three files, one after the other';
+COMMENT ON COLUMN archived_parts.sha256 IS 'over job_id, first_sample and last_sample in words, and the three files';
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON archived_parts
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 GRANT SELECT ON archived_parts TO mathrag_app;

@@ -5,7 +5,6 @@ completes it. `remove_unused` deletes the calls and attempts afterwards, unless 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from anyio import to_thread
@@ -41,7 +40,7 @@ SELECT_ROWS = {
 CALLS = text("SELECT DISTINCT call_id FROM steps WHERE sample_id = ANY(:samples) ORDER BY call_id")
 INSERT = text("""
     INSERT INTO archived_parts (job_id, first_sample, last_sample, steps, calls, attempts, sha256)
-    VALUES (:job, :first, :last, :steps, :calls, :attempts, :sha256)""")
+    VALUES (:job_id, :first_sample, :last_sample, :steps, :calls, :attempts, :sha256)""")
 # Later parts name the step that made a call, and the audit of a cancelled job the jobs that still wanted one.
 DELETE_STEPS = sql("""
     DELETE FROM steps t WHERE t.sample_id = ANY(:samples) AND NOT EXISTS (
@@ -98,7 +97,7 @@ async def _archive_part(connection: AsyncConnection, job: int, samples: Sequence
     for table in TABLES:
         rows = [tuple(row) for row in await connection.execute(SELECT_ROWS[table], values)]
         files[table] = await to_thread.run_sync(encode_rows, columns[table], rows)
-    place: dict[str, Any] = {"job": job, "first": samples[0], "last": samples[-1]}
-    await connection.execute(INSERT, {**place, **files, "sha256": hash_part(files.values())})
-    await connection.execute(DELETE_STEPS, {**place, "samples": samples})
+    part = {"job_id": job, "first_sample": samples[0], "last_sample": samples[-1], **files}
+    await connection.execute(INSERT, {**part, "sha256": hash_part(part)})
+    await connection.execute(DELETE_STEPS, {"job": job, "samples": samples, "last": samples[-1]})
     return sum(map(len, files.values()))

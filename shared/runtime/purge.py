@@ -199,7 +199,9 @@ async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobConte
         awaited = (await connection.execute(AWAITED, {"jobs": ids})).all()
     live = [f"{row['name']} ({row['job']}) is {row['state']}" for row in rows if row["state"] not in TERMINAL]
     if live:
-        raise Conflict(f"only an ended job can be purged: {'; '.join(live)}", hint="mathrag job cancel JOB, or wait")
+        raise Conflict(
+            f"only an ended job can be purged or archived: {'; '.join(live)}", hint="mathrag job cancel JOB, or wait"
+        )
     if awaited:
         names = "; ".join(f"{row.name} ({row.public_id}), batch {row.state}" for row in awaited)
         raise Conflict(

@@ -131,7 +131,7 @@ async def list_answers(
             if (refusal := _explain_refusal(error, filters.pattern)) is None:
                 raise
             raise refusal from error
-        replies = {}
+        replies: dict[int, bytes] = {}
         for job in known:
             mine = [row.id for row in rows if row.job_id == job]
             async with show_archived(connection, job, mine):

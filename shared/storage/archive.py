@@ -6,7 +6,7 @@ the names of the real ones then hold the job's rows, so that each statement exis
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +48,7 @@ PARTS = text("""
         SELECT FROM unnest(CAST(:samples AS bigint[])) s(id) WHERE s.id BETWEEN p.first_sample AND p.last_sample))
     ORDER BY first_sample DESC""")
 PART = text("""
-    SELECT job_id, first_sample, steps, calls, attempts, sha256 FROM archived_parts
+    SELECT job_id, first_sample, last_sample, steps, calls, attempts, sha256 FROM archived_parts
     WHERE job_id = :job_id AND first_sample = :first_sample""")
 CREATE = "".join(
     f"CREATE TEMPORARY TABLE {table} (LIKE public.{table} INCLUDING DEFAULTS) ON COMMIT DROP;" for table in TABLES
@@ -145,9 +145,10 @@ def list_rows(table: "pa.Table") -> list[Row]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def hash_part(files: Iterable[bytes]) -> bytes:
-    """Return the hash of a part's files, in the order of `TABLES`."""
-    return hashlib.sha256(b"".join(files)).digest()
+def hash_part(part: Mapping[str, Any] | RowMapping) -> bytes:
+    """Return the hash of a part, a row of `archived_parts`."""
+    place = "{job_id} {first_sample} {last_sample}\n".format_map(part)
+    return hashlib.sha256(b"".join((place.encode(), *(part[table] for table in TABLES)))).digest()
 
 
 def decode_part(
@@ -162,7 +163,7 @@ def decode_part(
     from pyarrow import compute, parquet
 
     name = f"archived_parts {row['job_id']}/{row['first_sample']}"
-    if hash_part(row[table] for table in TABLES) != row["sha256"]:
+    if hash_part(row) != row["sha256"]:
         raise Damaged(name)
     tables = {}
     for table in TABLES:
@@ -256,9 +257,7 @@ async def _fill(
         except (Damaged, DataError, IntegrityConstraintViolationError) as error:
             name = f"archived_parts {each['job_id']}/{each['first_sample']}"
             if damaged is None:
-                hint = (
-                    "restore the database from a backup, or purge the job; `mathrag job audit` names the samples"
-                )
+                hint = "restore the database from a backup, or purge the job; `mathrag job audit` names the samples"
                 raise Unreadable(f"the archive of this job is damaged: {name}", hint=hint) from error
             damaged.append(name)
 
