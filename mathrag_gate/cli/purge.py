@@ -166,7 +166,9 @@ def archive(
         done = asyncio.run(_archive(owner, jobs))
     if as_json:
         print_json(done)
-    elif not jobs or preview:
+    elif not jobs:
+        typer.echo("There is nothing to archive: nothing was changed.")
+    elif preview:
         typer.echo(f"{format_count(len(jobs), 'job')} would be archived; nothing was changed.")
     else:
         calls = format_count(done.removed.calls if done.removed else 0, "call")

@@ -235,7 +235,7 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     gate: Gate | None
     """Decision of the confidence gate; null without one."""
     archived: bool = False
-    """Whether the rows of its calls are archived, at least in part (`mathrag job archive`)."""
+    """Whether its calls are archived, at least in part (`mathrag job archive`)."""
     eta_between: tuple[int, int] | None = None
     """95 % interval of `eta_seconds`; missing if that is null."""
     experiment: str | None = None
