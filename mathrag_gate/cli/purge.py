@@ -155,24 +155,22 @@ def archive(
         raise missing
     owner = owner_url(load(), data_dir)
     aged = AgeFilter(_parse_date("--before", before), keep_last or 0, online=False) if by_age else None
-    # Without steps there is nothing to archive, or it was archived before.
+    # Without steps, a job has nothing to archive, or it was archived before; then its calls may be left to delete.
     jobs = [job for job in asyncio.run(_find_jobs(owner, references, aged)) if job.steps]
     if not as_json:
         print_table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
     if jobs and not (preview or yes):
         confirm(f"Archive {format_count(len(jobs), 'job')}?", as_json=as_json)
-    done = Archived(dry_run=preview, jobs=jobs)
-    if jobs and not preview:
-        done = asyncio.run(_archive(owner, jobs))
-    if as_json:
-        print_json(done)
-    elif not jobs:
-        typer.echo("There is nothing to archive: nothing was changed.")
-    elif preview:
-        typer.echo(f"{format_count(len(jobs), 'job')} would be archived; nothing was changed.")
+    done = Archived(dry_run=True, jobs=jobs) if preview else asyncio.run(_archive(owner, jobs))
+    print_json(done) if as_json else _print_archived(done)
+
+
+def _print_archived(done: Archived) -> None:
+    if done.dry_run:
+        typer.echo(f"{format_count(len(done.jobs), 'job')} would be archived; nothing was changed.")
     else:
         calls = format_count(done.removed.calls if done.removed else 0, "call")
-        typer.echo(f"Archived {format_count(len(jobs), 'job')} in {done.bytes / 1e6:.1f} MB; deleted {calls}.")
+        typer.echo(f"Archived {format_count(len(done.jobs), 'job')} in {done.bytes / 1e6:.1f} MB; deleted {calls}.")
 
 
 async def _archive(url: str, jobs: list[purging.JobContent]) -> Archived:

@@ -178,8 +178,8 @@ PLACE = "convert_to(format(E'%s %s %s\\n', job_id, first_sample, last_sample), '
 DAMAGES = {
     "content": "UPDATE archived_parts SET attempts = overlay(attempts PLACING '\\x00' FROM 9)",
     "hash": "UPDATE archived_parts SET sha256 = '\\x00'",
-    "not-parquet": f"UPDATE archived_parts SET calls = 'x', sha256 = sha256({PLACE} || steps || 'x' || attempts)",
-    "another-table": f"UPDATE archived_parts SET calls = steps, sha256 = sha256({PLACE} || steps || steps || attempts)",
+    "not-parquet": f"UPDATE archived_parts SET calls = 'x', sha256 = sha256({PLACE} || steps || 'x' || attempts)",  # noqa: S608
+    "another-table": f"UPDATE archived_parts SET calls = steps, sha256 = sha256({PLACE} || steps || steps || attempts)",  # noqa: S608
     "range": "UPDATE archived_parts SET last_sample = first_sample - 1",
     "lost": "DELETE FROM archived_parts",
 }

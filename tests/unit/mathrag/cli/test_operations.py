@@ -401,7 +401,7 @@ def test_a_job_without_steps_in_the_tables_is_not_archived(
     monkeypatch.setattr(runtime_purge, "find_jobs", AsyncMock(return_value=[without]))
     done = mathrag("job", "archive", "first", "--yes")
     assert (done.exit_code, compressed) == (0, [])
-    assert "There is nothing to archive" in done.output
+    assert "Archived 0 jobs in 0.0 MB" in done.output
 
 
 def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
