@@ -43,10 +43,13 @@ INSERT = text("""
     VALUES (:job_id, :first_sample, :last_sample, :steps, :calls, :attempts, :sha256)""")
 # Later parts name the step that made a call, and the audit of a cancelled job the jobs that still wanted one.
 DELETE_STEPS = sql("""
-    DELETE FROM steps t WHERE t.sample_id = ANY(:samples) AND NOT EXISTS (
-        SELECT FROM steps o JOIN samples s ON s.id = o.sample_id
-        WHERE o.call_id = t.call_id AND CASE s.job_id WHEN :job THEN t.created AND s.id > :last
-            ELSE s.state = {CANCELLED} AND o.position = s.position - 1 END)""")
+    WITH shared AS MATERIALIZED (
+        SELECT t.call_id, bool_or(s.job_id = :job AND s.id > :last) AS later,
+            bool_or(s.job_id <> :job AND s.state = {CANCELLED} AND t.position = s.position - 1) AS wanted
+        FROM steps t JOIN samples s ON s.id = t.sample_id
+        WHERE t.call_id IN (SELECT call_id FROM steps WHERE sample_id = ANY(:samples)) GROUP BY t.call_id)
+    DELETE FROM steps t USING shared c
+    WHERE t.sample_id = ANY(:samples) AND c.call_id = t.call_id AND NOT (c.wanted OR c.later AND t.created)""")
 ALL_SAMPLES = text("SELECT id FROM samples WHERE job_id = :job ORDER BY id")
 
 

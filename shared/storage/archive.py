@@ -2,7 +2,8 @@
 
 `mathrag job archive` replaces the rows of an ended job by parts of about a thousand samples each
 (`shared/runtime/archiving.py`). A reader of one job runs its statements inside `show_archived`: temporary tables with
-the names of the real ones then hold the job's rows, so that each statement exists once.
+the names of the real ones then hold the job's rows, so that each statement exists once. A migration may add columns to
+these tables; one that changes or drops a column must write the archives again.
 """
 
 import hashlib
@@ -56,9 +57,9 @@ CREATE = "".join(
     f"ALTER TABLE pg_temp.{table} ALTER {column} DROP NOT NULL;"
     for table, column in (("calls", "request"), ("attempts", "reply"))
 )
+CREATE += "CREATE INDEX ON pg_temp.steps (sample_id, position, slot)"
 # Plans of statements that this connection has prepared would go on reading the real tables.
 FINISH = """
-    CREATE INDEX ON pg_temp.steps (sample_id, position, slot);
     CREATE INDEX ON pg_temp.steps (call_id);
     CREATE INDEX ON pg_temp.calls (id);
     CREATE INDEX ON pg_temp.attempts (call_id) WHERE accepted;
@@ -76,10 +77,8 @@ COPY_FOREIGN_STEPS = text(f"""
         WHERE (t.sample_id, t.position, t.slot) = (f.sample_id, f.position, f.slot))""")  # noqa: S608 - constants
 COPY_CALLS = text("INSERT INTO pg_temp.calls SELECT * FROM public.calls WHERE id = ANY(:calls)")
 COPY_ATTEMPTS = text("INSERT INTO pg_temp.attempts SELECT * FROM public.attempts WHERE call_id = ANY(:calls)")
-# By name, the mark of a transaction in which these tables exist.
-SHOWN = "archived job"
 
-Row = tuple[Any, ...]
+StoredRow = tuple[Any, ...]
 
 
 class Damaged(ValueError):
@@ -118,7 +117,7 @@ def make_schema(columns: Iterable[Column]) -> "pa.Schema":
     return pa.schema([(column.name, types[column.type]) for column in columns])
 
 
-def encode_rows(columns: Sequence[Column], rows: Sequence[Row]) -> bytes:
+def encode_rows(columns: Sequence[Column], rows: Sequence[StoredRow]) -> bytes:
     """Write the rows of a table as a Parquet file, and check that it holds exactly these rows.
 
     Raises:
@@ -140,7 +139,7 @@ def encode_rows(columns: Sequence[Column], rows: Sequence[Row]) -> bytes:
     return content
 
 
-def list_rows(table: "pa.Table") -> list[Row]:
+def list_rows(table: "pa.Table") -> list[StoredRow]:
     """Return the rows of a table as tuples."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
@@ -199,9 +198,9 @@ async def show_archived(
     """Show the statements of this block the steps, calls and attempts of a job (row id), archived or not.
 
     Without archived parts nothing happens. Otherwise the tables of these names have, within the block, no other rows
-    than those of the job, or of some of its samples, and the steps of other samples that its pages show. Blocks for
-    the same job may be nested. A transaction that begins with the block sees a part either in the tables or in the
-    archive only if it is a snapshot, or holds a lock on the job.
+    than those of the job, or of some of its samples, and the steps of other samples that its pages show. Blocks
+    cannot be nested. Only a snapshot, or a transaction that holds a lock on the job, sees each part either in the
+    tables or in the archive.
 
     Args:
         texts: whether `calls.request` and `attempts.reply` are needed; they are null otherwise.
@@ -212,10 +211,7 @@ async def show_archived(
         NotInstalled: the job is archived, and pyarrow is missing.
     """
     wanted = {"job": job, "samples": None if samples is None else list(samples)}
-    info = connection.info
-    parts: Sequence[RowMapping] = ()
-    if SHOWN not in info:
-        parts = (await connection.execute(PARTS, wanted)).mappings().all()
+    parts = (await connection.execute(PARTS, wanted)).mappings().all()
     if not parts:
         yield
         return
@@ -223,14 +219,10 @@ async def show_archived(
         raise missing
     raw: Any = (await connection.get_raw_connection()).driver_connection
     await raw.execute(CREATE)
-    info[SHOWN] = job
-    try:
-        await _fill(connection, parts, wanted, texts=texts, damaged=damaged)
-        await raw.execute(FINISH)
-        yield
-        await raw.execute(DROP)
-    finally:
-        del info[SHOWN]
+    await _fill(connection, parts, wanted, texts=texts, damaged=damaged)
+    await raw.execute(FINISH)
+    yield
+    await raw.execute(DROP)
 
 
 async def _fill(
@@ -238,7 +230,7 @@ async def _fill(
     texts: bool, damaged: list[str] | None,
 ) -> None:  # fmt: skip
     columns = await list_columns(connection)
-    seen: dict[str, set[Row]] = {table: set() for table in TABLES}
+    seen: dict[str, set[StoredRow]] = {table: set() for table in TABLES}
     if calls := sorted(set((await connection.execute(COPY_OWN_STEPS, wanted)).scalars())):
         for statement in (COPY_FOREIGN_STEPS, COPY_CALLS, COPY_ATTEMPTS):
             await connection.execute(statement, {"calls": calls, "job": wanted["job"]})
@@ -262,7 +254,7 @@ async def _fill(
             damaged.append(name)
 
 
-def _list_new(content: "pa.Table", key: Sequence[str], seen: set[Row]) -> list[Row]:
+def _list_new(content: "pa.Table", key: Sequence[str], seen: set[StoredRow]) -> list[StoredRow]:
     """Return the rows whose key no part before had, and add their keys to `seen`."""
     places = [content.column_names.index(name) for name in key]
     rows = []

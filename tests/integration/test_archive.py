@@ -308,6 +308,18 @@ async def test_a_purge_deletes_the_parts_of_its_job_alone(database: Database, ow
     assert [each.attempt for each in after.steps] == [each.attempt for each in before.steps]
 
 
+async def test_a_reader_sees_one_state_while_the_job_is_archived(database: Database, owner: Database) -> None:
+    await completed(database, "closed-book")
+    async with database.snapshot() as connection:
+        job = await jobs.resolve(connection, "a-job")
+        async with show_archived(connection, job):
+            await archiving.archive(owner, (await purging.find_jobs(owner, ["a-job"]))[0], "a-test")
+            assert await purging.remove_calls(owner) == (10, 10)
+            assert (await connection.execute(text(COUNTS))).all() == [(10, 10, 10)]
+    async with database.snapshot() as connection, show_archived(connection, job):
+        assert (await connection.execute(text(COUNTS))).all() == [(10, 10, 10)]
+
+
 @pytest.fixture
 async def connected(database: Database) -> AsyncIterator[Database]:
     """A process with a single connection, whose statements are prepared."""
