@@ -249,7 +249,7 @@ async def _fill(
         except (Damaged, DataError, IntegrityConstraintViolationError) as error:
             name = f"archived_parts {each['job_id']}/{each['first_sample']}"
             if damaged is None:
-                hint = "restore the database from a backup, or purge the job; `mathrag job audit` names the samples"
+                hint = "restore the database from a backup, or purge the job; `mathrag audit` names the items"
                 raise Unreadable(f"the archive of this job is damaged: {name}", hint=hint) from error
             damaged.append(name)
 

@@ -45,6 +45,7 @@ from tests.integration.scene import (
     submit_job,
 )
 from tests.integration.test_audit import completed, staged
+from tests.integration.test_measuring import measure
 from tests.integration.test_storage import shelve
 
 pytestmark = pytest.mark.anyio
@@ -137,6 +138,35 @@ async def test_lapses_retries_and_a_failed_sample_read_the_same_afterwards(
     assert await rows(database, COUNTS) == [(0, 0, 0)]
     assert_same(await read_everything(api), before)
     assert await check(database, job) == violations == []
+
+
+async def test_what_is_made_of_an_archived_job_is_the_same(api: Api, database: Database, owner: Database) -> None:
+    await api.job("mathrag-gate", params={"gate": {"tau": 1.0, "min_pairs": 5}})
+    await api.job("mathrag-gate", name="other", repeats=2)
+    await finished(database)
+    await keep_documents(database)
+
+    async def make(name: str) -> list[object]:
+        labels = {"name": name, "job": "a-job", "what": "documents", "size": 3}
+        replies = [
+            await api.http.post("/v1/labels/sets", json=labels),
+            await measure(api, "a-job", "faithfulness", name=f"{name}-measured"),
+        ]
+        assert [reply.text for reply in replies if not reply.is_success] == []
+        tasks = "SELECT number, content, system FROM label_tasks JOIN label_sets s ON s.id = set_id WHERE s.name = :n"
+        given = "SELECT ordinal, content FROM given g JOIN jobs j ON j.public_id = g.job WHERE j.name = :n ORDER BY 1"
+        async with database.snapshot() as connection:
+            both = [await jobs.resolve(connection, each) for each in ("a-job", "other")]
+            costs = await jobs.load_costs(connection, both)
+        return [
+            await rows(database, f"{tasks} ORDER BY 1", n=name), await rows(database, given, n=f"{name}-measured"),
+            costs, await api.get("/v1/comparison", job=["a-job", "other"]),
+        ]  # fmt: skip
+
+    before = await make("before")
+    assert all(before)
+    await archived(owner, "a-job")
+    assert await make("after") == before
 
 
 async def test_a_killed_archive_is_readable_and_the_next_completes_it(
