@@ -15,6 +15,7 @@ from shared.calls import DocumentRef, Request
 from shared.canonical import normalise
 from shared.records import EndLine, JobLine, JobRecord, Link, SampleLine, SampleRecord, Texts, genesis
 from shared.storage import provenance
+from shared.storage.archive import show_archived
 from shared.storage.database import TERMINAL, Database, sql
 
 # Read the texts that a record's hashes stand for; each text is named by the SHA-256 of its bytes.
@@ -140,10 +141,11 @@ async def read_samples(database: Database, exported: JobExport) -> AsyncIterator
     """
     after, written = provenance.START, 0
     while written < exported.records:
-        async with database.transaction() as connection:
-            found = await provenance.load_sample_records(connection, exported.job, after, BATCH)
-            ids = [sample for sample, _ in found]
-            named = await read_sample_texts(connection, ids)
+        async with database.snapshot() as connection:
+            ids = await provenance.list_next_samples(connection, exported.job, after, BATCH)
+            async with show_archived(connection, exported.job, ids):
+                found = await provenance.load_sample_records(connection, exported.job, after, BATCH)
+                named = await read_sample_texts(connection, ids)
             links = {row.sample_id: row for row in await connection.execute(LINKS, {"samples": ids})}
             batch = []
             for sample, record in found:

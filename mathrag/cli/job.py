@@ -9,7 +9,7 @@ import typer
 
 from mathrag.cli import progress
 from mathrag.cli.api import list_and_print, save, send_and_print
-from mathrag.cli.command_groups import Mutation
+from mathrag.cli.command_groups import LocalCommand, Mutation
 from mathrag.cli.job_check import (
     CheckResult,
     Condition,
@@ -22,9 +22,11 @@ from mathrag.cli.job_check import (
 )
 from mathrag.cli.output import (
     AsJson,
+    DataDir,
     Exit,
     Model,
     Set,
+    Yes,
     describe_unserved,
     describe_wait,
     parse_parameters,
@@ -43,6 +45,7 @@ from mathrag.cli.references import (
     JobReference,
     Jobs,
     Measure,
+    OptionalJobs,
     PromptOption,
     QuestionLimit,
     Repeats,
@@ -58,6 +61,7 @@ from mathrag.client.request import Json, Request
 from mathrag.client.uploads import Sources
 from mathrag.errors import NotFound
 from mathrag.formatting import format_accuracy, format_interval, format_mean, take_last_line
+from mathrag.installation import import_server
 from mathrag.messages import format_count
 from mathrag.reading import answers
 from mathrag.reading.lines import LISTED, OnError
@@ -89,6 +93,16 @@ Wait = Annotated[
 ]
 Rows = Annotated[jobs.RowFormat, typer.Option("--format", help="Format of the rows.")]
 Prompts = Annotated[bool, typer.Option("--prompts", help="Include the prompts.")]
+ArchiveBefore = Annotated[
+    str | None,
+    typer.Option(
+        "--before", metavar="DATE", help="Archive jobs that ended before a date (2026-12-31) or longer ago (90d)."
+    ),
+]
+ArchiveKeepLast = Annotated[
+    int | None, typer.Option("--keep-last", metavar="N", min=0, help="Archive ended jobs except the newest N.")
+]
+Preview = Annotated[bool, typer.Option("--dry-run", help="Show the jobs; archive nothing.")]
 ForceFiles = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
@@ -181,7 +195,7 @@ def print_job(found: Job) -> None:
             ("corpus", found["corpus"]),
             ("submitted by", found.get("submitted_by")),
             ("samples", f"{', '.join(parts)}, of {counts['total']}"),
-            ("calls", ", ".join(stages)),
+            ("calls", ", ".join(stages + ["archived"] * found.get("archived", False))),
             ("gate", gate and gate["reason"]),
             ("unreadable", found.get("unreadable")),
         ]
@@ -386,6 +400,22 @@ def import_answers(
             typer.echo(f"  next: mathrag job watch {made['id'][:8]}")
         if sources.rejected or made["request_counts"]["total"] < sources.sent:
             raise typer.Exit(Exit.FINDING)
+
+
+@job.command(cls=LocalCommand)
+def archive(
+    references: OptionalJobs = None,
+    before: ArchiveBefore = None,
+    keep_last: ArchiveKeepLast = None,
+    preview: Preview = False,
+    yes: Yes = False,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compress the calls of ended jobs (requires the database owner); their pages, exports and audits stay."""
+    with report_errors(as_json=as_json):
+        purge = import_server("mathrag_gate.cli.purge")
+        purge.archive(references or [], before, keep_last, data_dir, preview=preview, yes=yes, as_json=as_json)
 
 
 @job.command()

@@ -44,6 +44,7 @@ def _complete_names_of(request: Request[Any]) -> Callable[[str], list[str]]:
 REFERENCE = "Job: name, id, or the first characters of the id (four or more)."
 JobReference = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_complete_jobs)]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_complete_jobs)]
+OptionalJobs = Annotated[list[str] | None, typer.Argument(metavar="JOB", help=REFERENCE, show_default=False)]
 Baseline = Annotated[
     str | None,
     typer.Option(metavar="JOB", help="Baseline job (default: compare every pair).", autocompletion=_complete_jobs),

@@ -1468,6 +1468,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the last record, which covers the provenance of all samples; null until the job has ended."""
     gate: Gate | None = None
     """Decision of the confidence gate; null without one."""
+    archived: bool = False
+    """Whether its calls are archived, at least in part (`mathrag job archive`)."""
     eta_between: tuple[int, int] | None = None
     """95 % interval of `eta_seconds`; missing if that is null."""
     experiment: str | None = None

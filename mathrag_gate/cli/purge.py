@@ -13,9 +13,11 @@ import typer
 
 from mathrag.cli.output import AsJson, DataDir, Yes, confirm, print_json, print_table, report_errors
 from mathrag.client.errors import Failed
+from mathrag.installation import find_missing_package
 from mathrag.messages import format_count
 from mathrag_gate.stack import backup
 from mathrag_gate.stack.backup import owner_url
+from shared.runtime import archiving
 from shared.runtime import purge as purging
 from shared.settings import load
 from shared.storage.database import Database
@@ -76,6 +78,16 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     removed: purging.RemovedRows | None = None
 
 
+class Archived(msgspec.Struct, frozen=True, kw_only=True):
+    """Archived jobs, or, in a dry run, those that would be archived."""
+
+    dry_run: bool
+    jobs: list[purging.JobContent]
+    bytes: int = 0
+    """Size of their archives."""
+    removed: purging.RemovedRows | None = None
+
+
 def purge(
     references: Jobs = None,
     before: Before = None,
@@ -128,6 +140,47 @@ async def _purge(url: str, jobs: list[purging.JobContent], unused: bool, calls_b
     finally:
         await owner.close()
     return Purged(dry_run=False, jobs=jobs, questions=questions, removed=removed, **deleted)
+
+
+def archive(
+    references: Sequence[str], before: str | None, keep_last: int | None, data_dir: Path | None, *,
+    preview: bool, yes: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Archive the selected jobs as the owner of the database, after a confirmation unless `yes`."""
+    by_age = bool(before) or keep_last is not None
+    if not (references or by_age):
+        hint = "name jobs, or select them, for example: mathrag job archive --before 90d --dry-run"
+        raise Failed("usage", "no jobs are selected", hint)
+    if missing := find_missing_package("pyarrow", "mathrag-gate[parquet]"):
+        raise missing
+    owner = owner_url(load(), data_dir)
+    aged = AgeFilter(_parse_date("--before", before), keep_last or 0, online=False) if by_age else None
+    # Without steps, a job has nothing to archive, or it was archived before; then its calls may be left to delete.
+    jobs = [job for job in asyncio.run(_find_jobs(owner, references, aged)) if job.steps]
+    if not as_json:
+        print_table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
+    if jobs and not (preview or yes):
+        confirm(f"Archive {format_count(len(jobs), 'job')}?", as_json=as_json)
+    done = Archived(dry_run=True, jobs=jobs) if preview else asyncio.run(_archive(owner, jobs))
+    print_json(done) if as_json else _print_archived(done)
+
+
+def _print_archived(done: Archived) -> None:
+    if done.dry_run:
+        typer.echo(f"{format_count(len(done.jobs), 'job')} would be archived; nothing was changed.")
+    else:
+        calls = format_count(done.removed.calls if done.removed else 0, "call")
+        typer.echo(f"Archived {format_count(len(done.jobs), 'job')} in {done.bytes / 1e6:.1f} MB; deleted {calls}.")
+
+
+async def _archive(url: str, jobs: list[purging.JobContent]) -> Archived:
+    owner, actor = Database(url, pinned=False), getpass.getuser()
+    try:
+        moved = [await archiving.archive(owner, job, actor) for job in jobs]
+        removed = await purging.remove_unused(owner, actor)
+    finally:
+        await owner.close()
+    return Archived(dry_run=False, jobs=jobs, bytes=sum(each.bytes for each in moved), removed=removed)
 
 
 def _parse_date(option: str, given: str | None) -> datetime | None:

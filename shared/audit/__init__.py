@@ -17,6 +17,7 @@ from mathrag.errors import NotFound
 from shared.audit import replays, rows
 from shared.audit.finding import AuditedJob, Violation, add_items, make_unchecked_violation
 from shared.pipelines import registry
+from shared.storage.archive import show_archived
 from shared.storage.database import Database, try_decode_params
 
 __all__ = ["Invariant", "Violation", "check", "check_in_thread", "describe_changed_pipeline", "list_invariants"]
@@ -47,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     rows.check_page_keys,
     rows.check_events,
     rows.check_records,
+    rows.check_archive,
     rows.check_protection,
     replays.check_hashes,
 )
@@ -81,9 +83,11 @@ async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
         job = (await connection.execute(JOB, {"public_id": public_id})).mappings().first()
         if job is None:
             raise NotFound(f"no job {public_id}", hint="mathrag job list")
-        audit = AuditedJob(connection, job)
-        found = [violation for each in CHECKS for violation in await _run_check(audit, each)]
-        return await add_items(audit, found)
+        damaged: list[str] = []
+        async with show_archived(connection, job["id"], damaged=damaged):
+            audit = AuditedJob(connection, job, damaged)
+            found = [violation for each in CHECKS for violation in await _run_check(audit, each)]
+            return await add_items(audit, found)
 
 
 async def describe_changed_pipeline(database: Database, public_id: uuid.UUID) -> str | None:

@@ -37,6 +37,8 @@ class AuditedJob(NamedTuple):
 
     connection: AsyncConnection
     job: RowMapping
+    damaged: Sequence[str] = ()
+    """Parts of the job's archive that cannot be read."""
 
     async def find(self, invariant: str, message: str, statement: TextClause, **values: object) -> list[Violation]:
         """Return a violation with the rows that `statement` selects, or an empty list."""

@@ -271,6 +271,23 @@ async def _find_broken(audit: AuditedJob) -> AsyncIterator[tuple[str, str]]:
         yield "its chain does not end where the job says", f"jobs {job}"
 
 
+# I22: an archived job's samples are in its parts, up to the last one.
+
+NOT_ARCHIVED = text("""
+    SELECT 'samples ' || s.id FROM samples s
+    WHERE s.job_id = :job AND s.id <= (SELECT max(last_sample) FROM archived_parts WHERE job_id = :job) AND 1 <> (
+        SELECT count(*) FROM archived_parts p
+        WHERE p.job_id = :job AND s.id BETWEEN p.first_sample AND p.last_sample) ORDER BY s.id""")
+
+
+async def check_archive(audit: AuditedJob) -> list[Violation]:
+    """I22: archived rows have the hash that was stored with them, and each sample of an archived job is in one part."""
+    return [
+        *make_violations("I22", "does not match its hash or cannot be read", audit.damaged),
+        *await audit.find("I22", "is in no part of its job's archive, or in several", NOT_ARCHIVED),
+    ]
+
+
 # I22: what keeps rows from being changed is in place: rights, triggers, functions, rules, policies, settings.
 #
 # One statement says all of it in lines of text, and `protection.txt` holds the lines that a migrated database gives:

@@ -31,6 +31,7 @@ from shared.runtime.submit import ImportSummary, MeasuredJob, Submission, draft_
 from shared.samples import Given, Outcome, Trace
 from shared.settings import Settings
 from shared.storage import corpora
+from shared.storage.archive import show_archived
 from shared.storage.database import (
     TERMINAL,
     Accepted,
@@ -288,8 +289,10 @@ async def _copy_samples(connection: AsyncConnection, row: RowMapping, job: uuid.
     answers, contexts, after = 0, 0, (-1, -1)
     while rows := await _load_completed(connection, row["id"], after):
         calls: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-        for call in await connection.execute(CALLS, {"samples": [each["id"] for each in rows]}):
-            calls[call.sample_id].append(call)
+        ids = [each["id"] for each in rows]
+        async with show_archived(connection, row["id"], ids):
+            for call in await connection.execute(CALLS, {"samples": ids}):
+                calls[call.sample_id].append(call)
         given = await to_thread.run_sync(_make_given, row["pipeline"], rows, calls, extract)
         await copy(connection, "given", COLUMNS, [
             (job, each["ordinal"], each["repeat"], canonical.encode(answer))

@@ -46,8 +46,9 @@ from shared.samples import Decision
 from shared.settings import EMBEDDINGS, MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
 from shared.storage import jobs, rules
+from shared.storage.archive import show_archived
 from shared.storage.database import try_decode_params
-from shared.storage.labels import count_labels, get_set
+from shared.storage.labels import JOB_OF_SET, count_labels, get_set
 from shared.storage.prompts import AnswerPrompt, load_prompt
 from shared.storage.samples import SampleWithOutcome, list_labelled_items, read_gold_documents, stream_with_outcomes_in
 
@@ -603,7 +604,9 @@ async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalib
             f"label set {of.name!r} contains labels of {of.what}, not of documents",
             hint="choose a label set of `documents`",
         )
-    row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
+    job = (await connection.execute(JOB_OF_SET, {"set": of.id})).scalar()
+    async with show_archived(connection, job or 0):
+        row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
     params, _ = try_decode_params(row.params if row else None, "")
     if row is None or params is None:
         raise Conflict(f"label set {of.name!r}: its job was purged, so the judge of its ratings is unknown")

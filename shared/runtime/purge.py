@@ -134,7 +134,8 @@ CONTENT = text("""
         (SELECT count(*) FROM samples s JOIN outcomes o ON o.sample_id = s.id WHERE s.job_id = j.id) AS outcomes,
         (SELECT count(*) FROM records r WHERE r.job_id = j.id) AS records,
         (SELECT count(*) FROM job_events e WHERE e.job_id = j.id) AS events,
-        (SELECT count(*) FROM idempotency k WHERE k.job_id = j.id) AS idempotency_keys
+        (SELECT count(*) FROM idempotency k WHERE k.job_id = j.id) AS idempotency_keys,
+        (SELECT count(*) FROM archived_parts p WHERE p.job_id = j.id) AS archived_parts
     FROM jobs j WHERE j.id = ANY(:jobs) ORDER BY j.id""")
 SAMPLES = text("SELECT id FROM samples WHERE job_id = :job ORDER BY id LIMIT :n")
 OF_SAMPLES = (
@@ -144,7 +145,7 @@ OF_SAMPLES = (
     text("DELETE FROM samples WHERE id = ANY(:samples)"),
 )
 DELETE_GIVEN = text("DELETE FROM given WHERE job = (SELECT public_id FROM jobs WHERE id = :job)")
-# Deleting the job also deletes its events and idempotency keys.
+# Deleting the job also deletes its events, its archived parts and idempotency keys.
 DELETE_JOB = text("DELETE FROM jobs WHERE id = :job")
 # A question that is about to be submitted has no job yet, hence the hour.
 DELETE_QUESTIONS = text("""
@@ -182,6 +183,7 @@ class JobContent(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     events: int
     idempotency_keys: int
+    archived_parts: int
 
 
 async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobContent]:
@@ -197,7 +199,9 @@ async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobConte
         awaited = (await connection.execute(AWAITED, {"jobs": ids})).all()
     live = [f"{row['name']} ({row['job']}) is {row['state']}" for row in rows if row["state"] not in TERMINAL]
     if live:
-        raise Conflict(f"only an ended job can be purged: {'; '.join(live)}", hint="mathrag job cancel JOB, or wait")
+        raise Conflict(
+            f"only an ended job can be purged or archived: {'; '.join(live)}", hint="mathrag job cancel JOB, or wait"
+        )
     if awaited:
         names = "; ".join(f"{row.name} ({row.public_id}), batch {row.state}" for row in awaited)
         raise Conflict(

@@ -13,6 +13,7 @@ from mathrag.errors import Invalid
 from shared.samples import SampleNote
 from shared.storage import database as storage
 from shared.storage import jobs
+from shared.storage.archive import show_archived
 from shared.storage.database import Database, fill_names, sql, try_decode
 from shared.storage.notes import load_notes
 from shared.storage.samples import PLAN_EACH
@@ -130,8 +131,12 @@ async def list_answers(
             if (refusal := _explain_refusal(error, filters.pattern)) is None:
                 raise
             raise refusal from error
-        written = await connection.execute(TEXTS, {"samples": [row.id for row in rows]})
-        replies = {row.sample_id: row.reply for row in written}
+        replies: dict[int, bytes] = {}
+        for job in known:
+            mine = [row.id for row in rows if row.job_id == job]
+            async with show_archived(connection, job, mine):
+                written = await connection.execute(TEXTS, {"samples": mine})
+                replies |= {row.sample_id: row.reply for row in written}
         notes = await load_notes(connection, [row.id for row in rows])
     kinds = {row.hash: KINDS[row.kind] for row in listed}
     found: dict[bytes, AnsweredQuestion] = {}

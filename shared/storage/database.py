@@ -333,9 +333,12 @@ class Database:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """Open a read-only REPEATABLE READ transaction, in which all statements see the same snapshot."""
+        """Open a REPEATABLE READ transaction, in which all statements see the same snapshot, and which is rolled back.
+
+        It is not READ ONLY, because readers of archived jobs fill temporary tables.
+        """
         async with self.engine.connect() as connection:
-            await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+            await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             if _project.get() is not None:
                 await limit_transaction(connection)
             yield connection

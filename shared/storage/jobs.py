@@ -5,6 +5,7 @@ import re
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple
@@ -25,6 +26,7 @@ from shared.plugins import loading
 from shared.samples import GateDecision
 from shared.shapes import ACCURACY, EXACT, Measure, Measured, PluginPin
 from shared.storage import database as storage
+from shared.storage.archive import list_archived, show_archived
 from shared.storage.database import (
     PATTERN,
     TERMINAL,
@@ -89,7 +91,7 @@ SELECTED_FIELDS = (
 JOBS = fill_names(f"""
     SELECT j.id, j.public_id, {SELECTED_FIELDS}, j.state, j.code ->> 'submitted_by' AS submitted_by, j.project,
         j.reason, j.params, j.prepared, j.total, j.version, j.created_at, j.running_at, j.ended_at,
-        encode(j.chain, 'hex') AS chain,
+        encode(j.chain, 'hex') AS chain, EXISTS (SELECT FROM archived_parts p WHERE p.job_id = j.id) AS archived,
         r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
         (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = {{FAILED}}
             AND s.failure = 'unparsed') AS unparsed,
@@ -232,6 +234,8 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     """Hash of the last record, which covers the provenance of all samples; null until the job has ended."""
     gate: Gate | None
     """Decision of the confidence gate; null without one."""
+    archived: bool = False
+    """Whether its calls are archived, at least in part (`mathrag job archive`)."""
     eta_between: tuple[int, int] | None = None
     """95 % interval of `eta_seconds`; missing if that is null."""
     experiment: str | None = None
@@ -300,7 +304,8 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     row = (await connection.execute(ONE, {"job": job})).mappings().one()
     left = row["total"] - row["completed"] - row["failed"]
     eta = await estimate_time_left(connection, job, left) if row["state"] == "running" else None
-    counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
+    async with show_archived(connection, job, texts=False) if row["archived"] else nullcontext():
+        counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {
         role: StageCount(done=counted[role].done, total=counted[role].total) for role in CALL_KINDS if role in counted
     }
@@ -368,7 +373,7 @@ def count_requests(state: str, total: int, completed: int, failed: int, cancelle
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
     "state", "version", "created_at", "running_at", "ended_at", "reason", "chain", "experiment", "submitted_by",
-    "project",
+    "project", "archived",
 )  # fmt: skip
 
 
@@ -702,14 +707,21 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 async def load_costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
     """Load the costs of these jobs (row ids)."""
-    values = {"jobs": sorted(set(jobs))}
     made: defaultdict[int, dict[str, int]] = defaultdict(dict)
     reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
     loads: defaultdict[int, set[tuple[int, int, int]]] = defaultdict(set)
-    for row in await connection.execute(CALLS, values):
-        made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
-    for row in await connection.execute(LOADS, values):
-        loads[row.job_id].add((row.epoch, row.model_id, row.n))
+
+    async def add(values: dict[str, Any]) -> None:
+        for row in await connection.execute(CALLS, values):
+            made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
+        for row in await connection.execute(LOADS, values):
+            loads[row.job_id].add((row.epoch, row.model_id, row.n))
+
+    archived = await list_archived(connection, jobs)
+    await add({"jobs": sorted({*jobs} - {*archived})})
+    for job in archived:
+        async with show_archived(connection, job, texts=False):
+            await add({"jobs": [job]})
     return Costs(
         made=dict(made), reused=dict(reused), loads=dict(loads), failures=await count_failures(connection, jobs)
     )

@@ -15,6 +15,7 @@ from shared.calls import Expected, Request
 from shared.samples import Outcome
 from shared.shapes import KINDS, Content, SourceDocument, Value, What, parse_label
 from shared.storage import jobs
+from shared.storage.archive import show_archived
 from shared.storage.database import (
     LARGEST_KEY,
     Database,
@@ -241,7 +242,7 @@ PROGRESS = text("""
         count(*) FILTER (WHERE value = system) AS same
     FROM counted GROUP BY set_id, labeller ORDER BY set_id, labeller""")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag label sets'))")
-JOB = text("SELECT public_id, name, state, ended_at FROM jobs WHERE id = :job")
+JOB = text("SELECT public_id, name, state, ended_at FROM jobs WHERE id = :job FOR KEY SHARE")
 INSERT_LABEL_SET = text("""
     INSERT INTO label_sets (name, what, job_id, job, job_name, seed, size, eligible, tasks, hash, made_by)
     VALUES (:name, :what, :job_id, :job, :job_name, :seed, :size, :eligible, :tasks, :hash, :made_by) RETURNING id""")
@@ -350,7 +351,8 @@ async def create(database: Database, wanted: LabelSetDraft, made_by: str) -> tup
         if job.ended_at is None:
             hint = "wait until it has ended, or cancel it"
             raise Conflict(f"job {job.name!r} is still {job.state}; only an ended job can be labelled", hint=hint)
-        drawn, eligible = await draw_tasks(connection, job_id, wanted.what, wanted.size, wanted.seed)
+        async with show_archived(connection, job_id):
+            drawn, eligible = await draw_tasks(connection, job_id, wanted.what, wanted.size, wanted.seed)
         if not drawn:
             why, hint = NOTHING[wanted.what]
             raise Conflict(f"job {job.name!r} has nothing to label: {why}", hint=hint)

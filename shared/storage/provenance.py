@@ -21,6 +21,7 @@ from shared.recent import LruCache
 from shared.replies import Document, Generated, Rated, Reply, Retrieved
 from shared.samples import Outcome, SampleRow
 from shared.storage import jobs, samples
+from shared.storage.archive import show_archived
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
 from shared.storage.notes import load_notes
 from shared.storage.prompts import find_templates
@@ -152,7 +153,8 @@ async def load_provenance(
         row = (await connection.execute(SAMPLE, values)).mappings().first()
         if row is None:
             raise make_not_found(reference, index, repeat)
-        steps = await _load_steps(connection, row["id"], prompts=prompts)
+        async with show_archived(connection, job, [row["id"]]):
+            steps = await _load_steps(connection, row["id"], prompts=prompts)
         outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")
         params, _ = try_decode_params(row["params"], "")
         ended = await find_sample(connection, job, index, repeat)
@@ -286,6 +288,9 @@ SAMPLES = sql("""
         LATERAL (SELECT custom_id, hash FROM items i WHERE {ASKED_BY_SAMPLE} OFFSET 0) i
         LEFT JOIN LATERAL (SELECT outcome FROM outcomes WHERE sample_id = s.id OFFSET 0) o ON true
     ORDER BY s.ordinal, s.repeat""")
+NEXT_SAMPLES = text("""
+    SELECT id FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat)
+    ORDER BY ordinal, repeat LIMIT :n""")
 # Columns: sample, call, then the fields of `records.CallRecord` in order.
 SELECT_CALL_RECORDS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
@@ -337,6 +342,12 @@ async def find_chain_end(connection: AsyncConnection, job: int) -> ChainEnd | No
     """Find the end of the job's chain; None before its first link."""
     row = (await connection.execute(LAST, {"job": job})).first()
     return ChainEnd(sequence=row.seq + 1, hash=row.hash, after=(row.ordinal, row.repeat)) if row else None
+
+
+async def list_next_samples(connection: AsyncConnection, job: int, after: Key, limit: int) -> list[int]:
+    """List samples.id of the samples that `load_sample_records` loads."""
+    values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit}
+    return list((await connection.execute(NEXT_SAMPLES, values)).scalars())
 
 
 async def load_sample_records(
@@ -399,6 +410,9 @@ SELECT_CALL_RESULTS = sql("""
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) >= (:first, :first_repeat)
         AND (s.ordinal, s.repeat) <= (:last, :last_repeat) AND c.role IN ('judge', 'write', 'generate')
     ORDER BY s.ordinal, s.repeat, t.position, t.slot""")
+SELECT_PLACE = text("""
+    SELECT id FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) >= (:first, :first_repeat)
+        AND (ordinal, repeat) <= (:last, :last_repeat)""")
 PARAMS = text("SELECT params FROM jobs WHERE id = :job")
 
 
@@ -428,13 +442,15 @@ async def stream_results(database: Database, job: int, *, prompts: bool = False)
         params, _ = try_decode_params((await connection.execute(PARAMS, {"job": job})).scalar_one(), "")
     extract = find_extractor(params)
     async for batch in samples.stream_with_outcomes(database, job):
-        async with database.transaction() as connection:
+        async with database.snapshot() as connection:
             # Load the model calls by item and repeat, in the order of the sample's requests.
             first, last = batch[0][0], batch[-1][0]
             place = {"first": first.index, "first_repeat": first.repeat, "last": last.index, "last_repeat": last.repeat}
             calls: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
-            for row in await connection.execute(SELECT_CALL_RESULTS, {"job": job, "prompts": prompts, **place}):
-                calls[row.ordinal, row.repeat].append(row)
+            ids = (await connection.execute(SELECT_PLACE, {"job": job, **place})).scalars().all()
+            async with show_archived(connection, job, ids):
+                for row in await connection.execute(SELECT_CALL_RESULTS, {"job": job, "prompts": prompts, **place}):
+                    calls[row.ordinal, row.repeat].append(row)
             requests = {row.request for rows in calls.values() for row in rows if row.role == "generate"}
             prompt_texts = await render_prompts(connection, library, requests) if prompts else {}
         yield [

@@ -24,6 +24,7 @@ from shared.replies import Graded, Marked
 from shared.samples import Decision, Extraction, GateDecision, Outcome, SampleRow, Strategy
 from shared.storage import database as storage
 from shared.storage import jobs
+from shared.storage.archive import show_archived
 from shared.storage.database import Database, SampleState, fill_names, sql, try_decode, try_decode_params
 
 # Items name documents by the ids of the corpus's upload.
@@ -192,7 +193,8 @@ async def find_endings(
     extract = get_grader(name if name in grader_names() else "").extract
     outcomes = {row["id"]: outcome for row, outcome in samples if outcome}
     answers = {row["id"]: outcomes[row["id"]].answer for _, row, _ in undecided}
-    made = await _load_histories(connection, answers, extract)
+    async with show_archived(connection, job, answers):
+        made = await _load_histories(connection, answers, extract)
 
     def decide() -> None:
         for place, row, known in undecided:
@@ -402,7 +404,7 @@ async def list_samples(
     A page may hold fewer than `limit` samples even if more follow, because a filtered one scans `window` samples at
     most, else `WINDOW`.
     """
-    async with database.transaction() as connection:
+    async with database.snapshot() as connection:
         job = await jobs.resolve(connection, reference)
         scope = storage.cursor_scope(
             "samples", job=str(job), **{name: str(value) for name, value in only.asked.items()}
@@ -466,7 +468,7 @@ async def stream_with_outcomes(
     """Yield batches of all ended samples in dataset order, with one short transaction per batch."""
     after = START
     while True:
-        async with database.transaction() as connection:
+        async with database.snapshot() as connection:
             found = await load_with_outcomes(connection, job, after, batch)
         if not found:
             return
@@ -513,7 +515,7 @@ async def stream_endings(database: Database, job: int) -> AsyncIterator[list[Sam
     after = START
     while True:
         values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": ENDINGS_AT_ONCE}
-        async with database.transaction() as connection:
+        async with database.snapshot() as connection:
             rows = (await connection.execute(SELECT_ENDINGS, values)).mappings().all()
             undecided = await to_thread.run_sync(_decode_undecided, rows)
             found = await find_endings(connection, job, undecided)

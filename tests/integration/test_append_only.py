@@ -5,13 +5,14 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from shared.storage.database import Database
-from tests.integration.scene import rows, run_sql, scalar
+from tests.integration.scene import force, rows, run_sql, scalar
 from tests.integration.tampering import labelled
 from tests.integration.test_audit import completed
 
 pytestmark = pytest.mark.anyio
 
 TABLES = {
+    "archived_parts": "sha256 = 'x'",
     "attempts": "outcome = 'x'",
     "documents": "body = 'x'",
     "given": "content = 'x'",
@@ -26,12 +27,13 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-async def filled(emptied: None, connections: Database) -> Database:
+async def filled(emptied: None, connections: Database, owner_url: str) -> Database:
     """One job and a row of each table, which no test of this file changes."""
     job = await completed(connections, "closed-book")
     await labelled(connections, job)
     await run_sql(connections, "INSERT INTO operations (actor, action, target) VALUES ('a', 'b', 'c')")
     await run_sql(connections, "INSERT INTO given VALUES (gen_random_uuid(), 0, 0, '{}')")
+    await force(owner_url, "INSERT INTO archived_parts SELECT id, 0, 0, '', '', '', '' FROM jobs")
     return connections
 
 

@@ -58,6 +58,7 @@ OTHERWISE = {
 """Values that a constraint lets pass."""
 BESIDE = {
     "api_keys": "who may ask is no part of an answer",
+    "archived_parts": "of no archived job; tests/integration/test_archive.py changes those of one",
     "batch_jobs": "which jobs answer a batch; what each answered is in its own record",
     "batch_lines": "where a line of a batch is answered; the answer is in that job's record",
     "batches": "how far a batch is; the application alone writes it, and an ended one is final",

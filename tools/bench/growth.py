@@ -15,7 +15,7 @@ import asyncpg
 from mathrag_gate.stack.postgres import load_passwords
 from shared.pages.figures import Figure, write_figure
 from shared.pages.plots import DASHES, SHAPES, Dot, Key, Line, Mark, Panel, Plot, make_logarithmic_axis, name_series
-from shared.runtime import advance, queue
+from shared.runtime import advance, archiving, queue
 from shared.runtime import purge as purging
 from shared.storage.database import Database
 from tools.bench import Rows, benchmark
@@ -58,6 +58,9 @@ SIZES = """
     SELECT relname AS name, pg_relation_size(oid) AS rows,
         (SELECT sum(pg_relation_size(indexrelid)) FROM pg_index WHERE indrelid = c.oid) AS indexes
     FROM pg_class c WHERE relname = ANY($1::text[]) ORDER BY pg_total_relation_size(oid) DESC"""
+BYTES = """
+    SELECT CAST(sum(pg_total_relation_size(oid)) / (SELECT count(*) FROM samples) AS float)
+    FROM pg_class WHERE relname = ANY($1::text[])"""
 READ = """
     SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = ANY($1::text[])) AS entries,
         (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname = ANY($1::text[])) AS scanned"""
@@ -183,7 +186,8 @@ def growth(
             seconds = filling.grow(size // ITEMS)
             jobs = measure_jobs(running, pipeline)
             total = as_superuser(running, lambda owner: owner.fetchval(TOTAL))
-            rows.append({"samples": size, **jobs, **time_pages(running, pipeline)})
+            ended = [run_job(running, pipeline)[0]["id"] for _ in range(2)]
+            rows.append({"samples": size, **jobs, **time_pages(running, ended)})
             yield {"samples": size, "database, GB": total / 1e9, "filled in, s": seconds, **jobs}
         yield from ({name: row[name] for name in ("samples", *PAGES)} for row in rows)
         if figures:
@@ -251,11 +255,10 @@ def measure_jobs(running: Stack, pipeline: str) -> dict[str, float]:
     return {name: median(row[name] for row in rows[1:]) for name in rows[0]}
 
 
-def time_pages(running: Stack, pipeline: str) -> dict[str, float]:
-    """Return the median milliseconds of each page, after two that do not count."""
-    jobs = [run_job(running, pipeline)[0]["id"] for _ in range(2)]
+def time_pages(running: Stack, jobs: Sequence[str], pages: Mapping[str, str] = PAGES) -> dict[str, float]:
+    """Return the median milliseconds of each page about two jobs, after two that do not count."""
     found = {}
-    for name, path in PAGES.items():
+    for name, path in pages.items():
         times = []
         for _ in range(7):
             began = time.perf_counter()
@@ -301,6 +304,47 @@ async def purge(running: Stack, names: Sequence[str]) -> tuple[float, float]:
     ended = time.perf_counter()
     await owner.close()
     return purged - began, ended - purged
+
+
+@benchmark
+def growth_archive(jobs: int = 10, pipeline: str = "mathrag-gate") -> Rows:
+    """Archive ended jobs of 1,000 samples: seconds, bytes a sample of the tables and their indexes, and pages of such
+    a job from the tables and from the archive. The figure is the bytes after over those before.
+    """
+    with start_fast() as running:
+        prepare(running)
+        running.upload_made_up(ITEMS)
+        warm_up(running)
+        ended = [run_job(running, pipeline)[0] for _ in range(2)]
+        Filling(running, ended[0]).grow(jobs)
+        pages, audited = [each["id"] for each in ended], {**PAGES, "audit, ms": "/v1/jobs/{0}/audit"}
+        before = {"bytes a sample": measure_bytes(running), **time_pages(running, pages, audited)}
+        moved, removed = asyncio.run(archive(running, [*pages, *(f"copy-{number + 1}" for number in range(jobs))]))
+        after = {"bytes a sample": measure_bytes(running), **time_pages(running, pages, audited)}
+        yield {"calls are in": "tables", **before}
+        yield {"calls are in": "archive", **after}
+        yield {"archived, s per 1,000 samples": moved / (jobs + 2), "unused calls, s per 1,000": removed / (jobs + 2)}
+        yield after["bytes a sample"] / before["bytes a sample"]
+
+
+def measure_bytes(running: Stack) -> float:
+    """Return the bytes a sample of all tables with their indexes, without unused space."""
+    as_superuser(running, lambda owner: owner.execute("VACUUM (FULL, ANALYZE)"))
+    found: float = as_superuser(running, lambda owner: owner.fetchval(BYTES, [*COPIED, "archived_parts"]))
+    return found
+
+
+async def archive(running: Stack, names: Sequence[str]) -> tuple[float, float]:
+    """Archive jobs; return the seconds for their parts, and for the calls that nothing uses any longer."""
+    owner = Database(running.database_url(owner=True), pinned=False)
+    began = time.perf_counter()
+    for job in await purging.find_jobs(owner, names):
+        await archiving.archive(owner, job, "bench")
+    moved = time.perf_counter()
+    await purging.remove_unused(owner, "bench")
+    ended = time.perf_counter()
+    await owner.close()
+    return moved - began, ended - moved
 
 
 @benchmark

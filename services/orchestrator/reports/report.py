@@ -40,6 +40,7 @@ from shared.shapes import make_answer_measure, measure_within
 from shared.statistics import significance
 from shared.statistics.significance import Mean
 from shared.storage import jobs
+from shared.storage.archive import show_archived
 from shared.storage.database import Database, sql, try_decode
 from shared.storage.provenance import load_residencies
 from shared.storage.samples import SampleWithOutcome, has_gold_documents, load_gold_documents, stream_with_outcomes
@@ -616,10 +617,11 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
             each.id: PinnedModel(name=each.name, backend=each.backend, digest=each.digest, version=each.version)
             for each in await connection.execute(MODELS, {"ids": ids})
         }
-        work = await count_work(connection, row)
-        used = await load_token_use(connection, row)
+        async with show_archived(connection, row):
+            work = await count_work(connection, row)
+            used = await load_token_use(connection, row)
+            repeatability = await load_repeatability(connection, row, job)
         has_gold = await has_gold_documents(connection, row)
-        repeatability = await load_repeatability(connection, row, job)
         warnings = await list_demonstration_warnings(connection, [row])
     counts = _Counts()
     await counts.add_all(database, row, has_gold=has_gold)

@@ -30,6 +30,7 @@ from shared.runtime.submit import Submission, copy_submission
 from shared.settings import Settings
 from shared.shapes import Scope
 from shared.storage import configurations, database, jobs
+from shared.storage.archive import show_archived
 from shared.storage.corpora import list_corpora
 from shared.storage.datasets import list_datasets
 from shared.storage.jobs import JOB_FIELDS, JobFields, resolve_public_id
@@ -358,8 +359,9 @@ async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     async with deps.database.snapshot() as connection:
         row = await jobs.resolve(connection, job)
         found = (await jobs.load_without_stages(connection, [row]))[row]
-        done = await count_work(connection, row)
-        cost = compute_cost(await load_token_use(connection, row), deps.settings.models)
+        async with show_archived(connection, row, texts=False):
+            done = await count_work(connection, row)
+            cost = compute_cost(await load_token_use(connection, row), deps.settings.models)
     plan = await try_form(partial(_plan_job, deps, found.id))
     view, between = plan.value if isinstance(plan.value, PlanView) else None, None
     if view is not None and view.chosen is not None:

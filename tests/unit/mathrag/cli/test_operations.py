@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import httpx2
+import msgspec
 import pytest
 from msgspec import UNSET
 from typer.testing import Result
@@ -21,6 +22,7 @@ from mathrag.cli.output import Exit
 from mathrag.client.errors import Failed
 from mathrag.errors import Conflict
 from mathrag_gate.cli import purge
+from shared.runtime import archiving
 from shared.runtime import purge as runtime_purge
 from shared.runtime.purge import JobContent
 from shared.settings import Settings
@@ -274,7 +276,7 @@ def test_systemd_accepts_the_unit(folder: Path) -> None:
 
 JOB = JobContent(
     id=1, job="6b0c", name="first", state="completed", chain="aa", ended_at=NOON, samples=5, steps=10, outcomes=5,
-    records=5, events=4, idempotency_keys=0,
+    records=5, events=4, idempotency_keys=0, archived_parts=0,
 )  # fmt: skip
 
 
@@ -366,6 +368,40 @@ def test_what_is_no_date_is_refused(deleted: list[str]) -> None:
     assert (code, deleted) == (2, [])
     assert "--before" in output
     assert "30d" in output
+
+
+@pytest.fixture
+def compressed(deleted: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    names: list[str] = []
+
+    async def archive_job(_owner: object, job: JobContent, _actor: str) -> archiving.ArchivedRows:
+        names.append(job.name)
+        return archiving.ArchivedRows(samples=5, parts=1, bytes=2_100_000)
+
+    monkeypatch.setattr(archiving, "archive", archive_job)
+    return names
+
+
+def test_jobs_are_archived_once_they_are_selected_and_confirmed(compressed: list[str], deleted: list[str]) -> None:
+    for arguments in ([], ["first"], ["first", "--json"]):
+        assert mathrag("job", "archive", *arguments).exit_code == 2
+    assert "nothing was changed" in mathrag("job", "archive", "first", "--dry-run").output
+    assert compressed == []
+    done = mathrag("job", "archive", "first", "--yes")
+    assert (done.exit_code, compressed) == (0, ["first"])
+    assert "Archived 1 job in 2.1 MB" in done.output
+    assert json.loads(mathrag("job", "archive", "first", "--yes", "--json").stdout)["bytes"] == 2_100_000
+    assert deleted == []
+
+
+def test_a_job_without_steps_in_the_tables_is_not_archived(
+    compressed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = msgspec.structs.replace(JOB, steps=0)
+    monkeypatch.setattr(runtime_purge, "find_jobs", AsyncMock(return_value=[without]))
+    done = mathrag("job", "archive", "first", "--yes")
+    assert (done.exit_code, compressed) == (0, [])
+    assert "Archived 0 jobs in 0.0 MB" in done.output
 
 
 def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
