@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import typer
@@ -83,6 +83,8 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
     dry_run: bool
     jobs: list[purging.JobContent]
+    small: int
+    """Number of other selected jobs, which stay as they are because they have fewer than 100 samples."""
     bytes: int = 0
     """Size of their archives."""
     removed: purging.RemovedRows | None = None
@@ -156,16 +158,22 @@ def archive(
     owner = owner_url(load(), data_dir)
     aged = AgeFilter(_parse_date("--before", before), keep_last or 0, online=False) if by_age else None
     # Without steps, a job has nothing to archive, or it was archived before; then its calls may be left to delete.
-    jobs = [job for job in asyncio.run(_find_jobs(owner, references, aged)) if job.steps]
+    found = [job for job in asyncio.run(_find_jobs(owner, references, aged)) if job.steps]
+    jobs = [job for job in found if job.samples >= archiving.FEWEST]
+    small = len(found) - len(jobs)
     if not as_json:
         print_table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
     if jobs and not (preview or yes):
         confirm(f"Archive {format_count(len(jobs), 'job')}?", as_json=as_json)
-    done = Archived(dry_run=True, jobs=jobs) if preview else asyncio.run(_archive(owner, jobs))
+    done = Archived(dry_run=True, jobs=jobs, small=small)
+    if not preview:
+        done = msgspec.structs.replace(done, dry_run=False, **asyncio.run(_archive(owner, jobs)))
     print_json(done) if as_json else _print_archived(done)
 
 
 def _print_archived(done: Archived) -> None:
+    if done.small:
+        typer.echo(f"Left out: {format_count(done.small, 'job')} of fewer than {archiving.FEWEST} samples.")
     if done.dry_run:
         typer.echo(f"{format_count(len(done.jobs), 'job')} would be archived; nothing was changed.")
     else:
@@ -173,14 +181,14 @@ def _print_archived(done: Archived) -> None:
         typer.echo(f"Archived {format_count(len(done.jobs), 'job')} in {done.bytes / 1e6:.1f} MB; deleted {calls}.")
 
 
-async def _archive(url: str, jobs: list[purging.JobContent]) -> Archived:
+async def _archive(url: str, jobs: list[purging.JobContent]) -> dict[str, Any]:
     owner, actor = Database(url, pinned=False), getpass.getuser()
     try:
         moved = [await archiving.archive(owner, job, actor) for job in jobs]
         removed = await purging.remove_unused(owner, actor)
     finally:
         await owner.close()
-    return Archived(dry_run=False, jobs=jobs, bytes=sum(each.bytes for each in moved), removed=removed)
+    return {"bytes": sum(each.bytes for each in moved), "removed": removed}
 
 
 def _parse_date(option: str, given: str | None) -> datetime | None:

@@ -21,6 +21,7 @@ CREATE TABLE archived_parts (
     calls bytea NOT NULL,
     attempts bytea NOT NULL,
     sha256 bytea NOT NULL,
+    stages jsonb,
     archived_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (job_id, first_sample)
 );
@@ -30,6 +31,8 @@ COMMENT ON TABLE archived_parts IS 'rows of an archived job, each part those of 
 COMMENT ON COLUMN archived_parts.steps IS 'Parquet file; with steps of other samples that made or wait for these calls';
 COMMENT ON COLUMN archived_parts.calls IS 'Parquet file';
 COMMENT ON COLUMN archived_parts.attempts IS 'Parquet file';
+COMMENT ON COLUMN archived_parts.stages IS
+    'in the first part: how many calls of each role the job has, and how many of them are done';
 COMMENT ON COLUMN archived_parts.sha256 IS 'over job_id, first_sample and last_sample in words, and the three files';
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON archived_parts
     FOR EACH ROW EXECUTE FUNCTION refuse_change();

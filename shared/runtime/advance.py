@@ -44,7 +44,7 @@ from shared.samples import (
     Texts,
 )
 from shared.settings import Plugins, release
-from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
+from shared.storage.database import Database, SampleState, concerns_rows, fill_names, get_sqlstate, sql
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
 from shared.telemetry import row_spans, traces
 
@@ -683,7 +683,7 @@ async def _insert_steps(
     try:
         await connection.execute(INSERT_STEPS, values)
     except IntegrityError as error:
-        if getattr(error.orig, "sqlstate", "") == NO_SUCH_CALL:
+        if get_sqlstate(error) == NO_SUCH_CALL:
             raise CallVanished from error
         raise
 

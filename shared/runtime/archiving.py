@@ -16,19 +16,25 @@ from shared.runtime.purge import JobContent, deletion_transaction
 from shared.storage import database
 from shared.storage.archive import FOREIGN_STEPS, TABLES, encode_rows, hash_part, list_columns
 from shared.storage.database import Database, sql
+from shared.storage.jobs import STAGES
 
-ARCHIVED_AT_ONCE, MOST_STEPS = 1000, 50_000
-"""Samples and about the steps of a part, which a reader of one sample decodes whole."""
+FEWEST = 100
+"""Samples of the smallest job that is worth it: a part has about 11 kB of its own."""
+ARCHIVED_AT_ONCE, MOST_BYTES = 1000, 32 * 1024 * 1024
+"""Samples of a part, and about the bytes of their requests and replies. A reader of one sample decodes its part."""
 # Writers that read the job hold a weaker lock until they end.
 LOCK = text("SELECT id FROM jobs WHERE id = :job FOR UPDATE")
 # A new version, because clients and caches keep an ended job by its version.
 MARK = text("UPDATE jobs SET version = version + 1 WHERE id = :job")
-NEXT_SAMPLES = text("""
+NEXT_SAMPLES = sql("""
     SELECT id FROM (
-        SELECT s.id, sum(n.steps) OVER (ORDER BY s.id) - n.steps AS before
+        SELECT s.id, sum(n.bytes) OVER (ORDER BY s.id) - n.bytes AS before
         FROM (SELECT id FROM samples WHERE job_id = :job AND id > COALESCE(
                 (SELECT max(last_sample) FROM archived_parts WHERE job_id = :job), 0) ORDER BY id LIMIT :n) s
-            CROSS JOIN LATERAL (SELECT count(*) AS steps FROM steps WHERE sample_id = s.id) n) p
+            CROSS JOIN LATERAL (
+                SELECT COALESCE(sum(octet_length(c.request) + COALESCE(octet_length(a.reply), 0)), 0) AS bytes
+                FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
+                WHERE t.sample_id = s.id) n) p
     WHERE before < :most ORDER BY id""")
 SELECT_ROWS = {
     "steps": text(f"""
@@ -38,9 +44,12 @@ SELECT_ROWS = {
     "attempts": text("SELECT * FROM attempts WHERE call_id = ANY(:calls) ORDER BY id"),
 }
 CALLS = text("SELECT DISTINCT call_id FROM steps WHERE sample_id = ANY(:samples) ORDER BY call_id")
-INSERT = text("""
-    INSERT INTO archived_parts (job_id, first_sample, last_sample, steps, calls, attempts, sha256)
-    VALUES (:job_id, :first_sample, :last_sample, :steps, :calls, :attempts, :sha256)""")
+# The first part also has what a page of the job shows of its calls, so that it need not decode any part.
+INSERT = text(f"""
+    INSERT INTO archived_parts (job_id, first_sample, last_sample, steps, calls, attempts, sha256, stages)
+    VALUES (:job, :first_sample, :last_sample, :steps, :calls, :attempts, :sha256,
+        CASE WHEN NOT EXISTS (SELECT FROM archived_parts WHERE job_id = :job) THEN
+            (SELECT COALESCE(jsonb_agg(n), '[]') FROM ({STAGES}) n) END)""")  # noqa: S608 - constants
 # Later parts name the step that made a call, and the audit of a cancelled job the jobs that still wanted one.
 DELETE_STEPS = sql("""
     WITH shared AS MATERIALIZED (
@@ -76,11 +85,11 @@ async def archive(owner: Database, job: JobContent, actor: str) -> ArchivedRows:
         async with deletion_transaction(owner) as connection:
             if (await connection.execute(LOCK, {"job": job.id})).first() is None:
                 break  # purged meanwhile
-            limits = {"job": job.id, "n": ARCHIVED_AT_ONCE, "most": MOST_STEPS}
+            limits = {"job": job.id, "n": ARCHIVED_AT_ONCE, "most": MOST_BYTES}
             found = list((await connection.execute(NEXT_SAMPLES, limits)).scalars())
             if not found:
                 every = list((await connection.execute(ALL_SAMPLES, {"job": job.id})).scalars())
-                await connection.execute(DELETE_STEPS, {"samples": every, "job": job.id, "last": every[-1]})
+                await connection.execute(DELETE_STEPS, {"samples": every, "job": job.id, "last": max(every, default=0)})
                 break
             if not parts:
                 detail = {"name": job.name, "steps": job.steps}
@@ -101,6 +110,6 @@ async def _archive_part(connection: AsyncConnection, job: int, samples: Sequence
         rows = [tuple(row) for row in await connection.execute(SELECT_ROWS[table], values)]
         files[table] = await to_thread.run_sync(encode_rows, columns[table], rows)
     part = {"job_id": job, "first_sample": samples[0], "last_sample": samples[-1], **files}
-    await connection.execute(INSERT, {**part, "sha256": hash_part(part)})
+    await connection.execute(INSERT, {**part, "job": job, "sha256": hash_part(part)})
     await connection.execute(DELETE_STEPS, {"job": job, "samples": samples, "last": samples[-1]})
     return sum(map(len, files.values()))

@@ -48,7 +48,7 @@ from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
 from shared.storage import jobs, rules
 from shared.storage.archive import show_archived
 from shared.storage.database import try_decode_params
-from shared.storage.labels import JOB_OF_SET, count_labels, get_set
+from shared.storage.labels import FIRST_SAMPLES_OF_SET, count_labels, get_set
 from shared.storage.prompts import AnswerPrompt, load_prompt
 from shared.storage.samples import SampleWithOutcome, list_labelled_items, read_gold_documents, stream_with_outcomes_in
 
@@ -507,9 +507,10 @@ def get_shipped_signature() -> str:
 JUDGE = text("""
     SELECT m.name, encode(m.hash, 'hex') AS hash, j.params, substring(
             convert_from(c.request, 'UTF8') FROM '"template":"(' || :rubric || '@[0-9a-f]+)"') AS rubric
-    FROM label_sets l JOIN jobs j ON j.id = l.job_id JOIN samples s ON s.job_id = j.id
+    FROM samples s JOIN jobs j ON j.id = s.job_id
     JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id
-    WHERE l.id = :set AND c.role = 'judge' AND convert_from(c.request, 'UTF8') LIKE '%"' || :rubric || '@%' LIMIT 1""")
+    WHERE s.id = ANY(:samples) AND c.role = 'judge'
+        AND convert_from(c.request, 'UTF8') LIKE '%"' || :rubric || '@%' LIMIT 1""")
 (RUBRIC,) = KINDS["documents"].rubrics
 
 
@@ -604,9 +605,10 @@ async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalib
             f"label set {of.name!r} contains labels of {of.what}, not of documents",
             hint="choose a label set of `documents`",
         )
-    job = (await connection.execute(JOB_OF_SET, {"set": of.id})).scalar()
-    async with show_archived(connection, job or 0):
-        row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
+    samples = (await connection.execute(FIRST_SAMPLES_OF_SET, {"set": of.id})).all()
+    ids = [sample.id for sample in samples]
+    async with show_archived(connection, samples[0].job_id if samples else 0, ids):
+        row = (await connection.execute(JUDGE, {"samples": ids, "rubric": RUBRIC})).first()
     params, _ = try_decode_params(row.params if row else None, "")
     if row is None or params is None:
         raise Conflict(f"label set {of.name!r}: its job was purged, so the judge of its ratings is unknown")

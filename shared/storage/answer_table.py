@@ -14,7 +14,7 @@ from shared.samples import SampleNote
 from shared.storage import database as storage
 from shared.storage import jobs
 from shared.storage.archive import show_archived
-from shared.storage.database import Database, fill_names, sql, try_decode
+from shared.storage.database import Database, fill_names, get_sqlstate, sql, try_decode
 from shared.storage.notes import load_notes
 from shared.storage.samples import PLAN_EACH
 
@@ -166,7 +166,7 @@ async def _list_questions(connection: AsyncConnection, values: dict[str, Any], *
 
 def _explain_refusal(error: DBAPIError, pattern: str) -> Invalid | None:
     """Return what to tell about a statement that PostgreSQL refused; None for an error that is not the request's."""
-    state = getattr(error.orig, "sqlstate", None)
+    state = get_sqlstate(error)
     if state == INVALID_PATTERN:
         hint = "put a backslash before . ( ) [ ] * + ? if they are meant literally"
         return Invalid(f"`pattern`: {pattern!r} is not a regular expression", hint=hint)

@@ -10,16 +10,18 @@ import hashlib
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anyio import to_thread
 from asyncpg import DataError, IntegrityConstraintViolationError
 from sqlalchemy import RowMapping, text
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mathrag.errors import Unreadable
+from mathrag.errors import Unavailable, Unreadable
 from mathrag.installation import find_missing_package
-from shared.storage.database import copy
+from shared.storage.database import NO_PRIVILEGE, copy, get_sqlstate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +42,7 @@ FOREIGN_STEPS = """
         (SELECT * FROM public.steps WHERE call_id = c.id AND created LIMIT 1)
         UNION ALL
         (SELECT t.* FROM public.steps t JOIN samples s ON s.id = t.sample_id
-         WHERE t.call_id = c.id AND s.job_id <> :job LIMIT 1)) o"""
+         WHERE t.call_id = c.id AND s.job_id <> :job ORDER BY t.sample_id LIMIT 1)) o"""
 ARCHIVED = text("SELECT job_id FROM archived_parts WHERE job_id = ANY(:jobs) GROUP BY job_id ORDER BY job_id")
 # Newest first: a call that several parts have may have ended between them.
 PARTS = text("""
@@ -51,22 +53,22 @@ PARTS = text("""
 PART = text("""
     SELECT job_id, first_sample, last_sample, steps, calls, attempts, sha256 FROM archived_parts
     WHERE job_id = :job_id AND first_sample = :first_sample""")
-CREATE = "".join(
-    f"CREATE TEMPORARY TABLE {table} (LIKE public.{table} INCLUDING DEFAULTS) ON COMMIT DROP;" for table in TABLES
-) + "".join(
-    f"ALTER TABLE pg_temp.{table} ALTER {column} DROP NOT NULL;"
-    for table, column in (("calls", "request"), ("attempts", "reply"))
+CREATE = (
+    *(f"CREATE TEMPORARY TABLE {table} (LIKE public.{table} INCLUDING DEFAULTS) ON COMMIT DROP" for table in TABLES),
+    "ALTER TABLE pg_temp.calls ALTER request DROP NOT NULL",
+    "ALTER TABLE pg_temp.attempts ALTER reply DROP NOT NULL",
+    "CREATE INDEX ON pg_temp.steps (sample_id, position, slot)",
 )
-CREATE += "CREATE INDEX ON pg_temp.steps (sample_id, position, slot)"
 # Plans of statements that this connection has prepared would go on reading the real tables.
-FINISH = """
-    CREATE INDEX ON pg_temp.steps (call_id);
-    CREATE INDEX ON pg_temp.calls (id);
-    CREATE INDEX ON pg_temp.attempts (call_id) WHERE accepted;
-    CREATE INDEX ON pg_temp.attempts (call_id) WHERE NOT accepted;
-    DISCARD PLANS"""
+FINISH = (
+    "CREATE INDEX ON pg_temp.steps (call_id)",
+    "CREATE INDEX ON pg_temp.calls (id)",
+    "CREATE INDEX ON pg_temp.attempts (call_id) WHERE accepted",
+    "CREATE INDEX ON pg_temp.attempts (call_id) WHERE NOT accepted",
+    "DISCARD PLANS",
+)
 # The driver leaves the cursor of a result that was read to its end open, which would keep its table.
-DROP = f"CLOSE ALL; DROP TABLE {', '.join(f'pg_temp.{table}' for table in TABLES)}"
+DROP = ("CLOSE ALL", f"DROP TABLE {', '.join(f'pg_temp.{table}' for table in TABLES)}")
 # Rows of the job that are still in the tables: it is half archived, or another job needs the step.
 COPY_OWN_STEPS = text("""
     INSERT INTO pg_temp.steps SELECT t.* FROM samples s JOIN public.steps t ON t.sample_id = s.id
@@ -209,6 +211,7 @@ async def show_archived(
     Raises:
         Unreadable: a part was changed or cannot be read.
         NotInstalled: the job is archived, and pyarrow is missing.
+        Unavailable: the database's role may not make temporary tables.
     """
     wanted = {"job": job, "samples": None if samples is None else list(samples)}
     parts = (await connection.execute(PARTS, wanted)).mappings().all()
@@ -217,12 +220,24 @@ async def show_archived(
         return
     if missing := find_missing_package("pyarrow", "mathrag-gate[parquet]"):
         raise missing
-    raw: Any = (await connection.get_raw_connection()).driver_connection
-    await raw.execute(CREATE)
+    try:
+        await _run(connection, CREATE)
+    except ProgrammingError as error:
+        if get_sqlstate(error) != NO_PRIVILEGE:
+            raise
+        hint = "as the database's owner: GRANT TEMPORARY ON DATABASE … TO mathrag_app"
+        raise Unavailable(
+            "an archived job is read through temporary tables, which the service may not make", hint=hint
+        ) from error
     await _fill(connection, parts, wanted, texts=texts, damaged=damaged)
-    await raw.execute(FINISH)
+    await _run(connection, FINISH)
     yield
-    await raw.execute(DROP)
+    await _run(connection, DROP)
+
+
+async def _run(connection: AsyncConnection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        await connection.exec_driver_sql(statement)
 
 
 async def _fill(
@@ -230,13 +245,13 @@ async def _fill(
     texts: bool, damaged: list[str] | None,
 ) -> None:  # fmt: skip
     columns = await list_columns(connection)
-    seen: dict[str, set[StoredRow]] = {table: set() for table in TABLES}
+    seen: dict[str, set[object]] = {table: set() for table in TABLES}
     if calls := sorted(set((await connection.execute(COPY_OWN_STEPS, wanted)).scalars())):
         for statement in (COPY_FOREIGN_STEPS, COPY_CALLS, COPY_ATTEMPTS):
             await connection.execute(statement, {"calls": calls, "job": wanted["job"]})
         for table, key in TABLES.items():
             keys = await connection.execute(text(f"SELECT {', '.join(key)} FROM pg_temp.{table}"))  # noqa: S608
-            seen[table] = set(map(tuple, keys))
+            seen[table] = set(map(itemgetter(*range(len(key))), keys))
     for each in parts:
         row = (await connection.execute(PART, dict(each))).mappings().one()
         try:
@@ -246,7 +261,7 @@ async def _fill(
                 for table, content in tables.items():
                     rows = await to_thread.run_sync(_list_new, content, TABLES[table], seen[table])
                     await copy(connection, table, content.column_names, rows)
-        except (Damaged, DataError, IntegrityConstraintViolationError) as error:
+        except (ValueError, KeyError, OverflowError, DataError, IntegrityConstraintViolationError) as error:
             name = f"archived_parts {each['job_id']}/{each['first_sample']}"
             if damaged is None:
                 hint = "restore the database from a backup, or purge the job; `mathrag audit` names the items"
@@ -254,12 +269,12 @@ async def _fill(
             damaged.append(name)
 
 
-def _list_new(content: "pa.Table", key: Sequence[str], seen: set[StoredRow]) -> list[StoredRow]:
+def _list_new(content: "pa.Table", key: Sequence[str], seen: set[object]) -> list[StoredRow]:
     """Return the rows whose key no part before had, and add their keys to `seen`."""
-    places = [content.column_names.index(name) for name in key]
+    get_key = itemgetter(*(content.column_names.index(name) for name in key))
     rows = []
     for row in list_rows(content):
-        if (mark := tuple(row[place] for place in places)) not in seen:
+        if (mark := get_key(row)) not in seen:
             seen.add(mark)
             rows.append(row)
     return rows

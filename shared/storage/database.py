@@ -201,9 +201,9 @@ def _report_limits() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if get_project() is not None and _state(error) == UNIQUE:
+        if get_project() is not None and get_sqlstate(error) == UNIQUE:
             raise make_name_taken() from error
-        if get_project() is not None and _state(error) == NO_PRIVILEGE:
+        if get_project() is not None and get_sqlstate(error) == NO_PRIVILEGE:
             raise Forbidden(
                 f"this belongs to no project, so keys of the project {get_project()!r} cannot change it",
                 hint="use a key without a project, or make your own",
@@ -434,7 +434,7 @@ _log = logging.getLogger(__name__)
 def is_passing(error: BaseException) -> bool:
     """Tell whether the error is caused by the database's present state and not by the statement."""
     if isinstance(error, DBAPIError):
-        state = _state(error)
+        state = get_sqlstate(error)
         return error.connection_invalidated or isinstance(error.orig, OSError) or state.startswith(PASSING)
     # asyncpg raises this if a connection ends while it changes its own state.
     return isinstance(error, PoolTimeoutError | InternalClientError)
@@ -443,7 +443,7 @@ def is_passing(error: BaseException) -> bool:
 def is_disk_full(error: BaseException) -> bool:
     """Tell whether PostgreSQL ran out of disk space."""
     if isinstance(error, DBAPIError):
-        return _state(error) == str(DiskFullError.sqlstate)
+        return get_sqlstate(error) == str(DiskFullError.sqlstate)
     return isinstance(error, DiskFullError)
 
 
@@ -452,7 +452,8 @@ def out_of_space_error() -> OutOfSpace:
     return OutOfSpace("the disk of PostgreSQL is full; nothing was stored", hint="free space, and send it again")
 
 
-def _state(error: DBAPIError) -> str:
+def get_sqlstate(error: DBAPIError) -> str:
+    """Return PostgreSQL's code of the error, or an empty string."""
     return str(getattr(error.orig, "sqlstate", None) or "")
 
 
@@ -464,7 +465,7 @@ def concerns_rows(error: BaseException) -> bool:
     """
     if isinstance(error, OSError | ImportError) or is_passing(error):
         return False
-    state = _state(error) if isinstance(error, DBAPIError) else ""
+    state = get_sqlstate(error) if isinstance(error, DBAPIError) else ""
     return not state.startswith(STATEMENT)
 
 

@@ -5,7 +5,6 @@ import re
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from datetime import datetime
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple
@@ -110,6 +109,9 @@ STAGES = sql("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
     FROM ({CALLS_OF_JOB}) mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
+ARCHIVED_STAGES = text("""
+    SELECT n.role, n.total, n.done FROM archived_parts, jsonb_to_recordset(stages) n(role text, total int, done int)
+    WHERE job_id = :job""")
 LIVE = text("SELECT public_id FROM jobs WHERE ended_at IS NULL AND NOT online ORDER BY rank, id LIMIT :n")
 HAS_ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE id = :job")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
@@ -304,8 +306,8 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     row = (await connection.execute(ONE, {"job": job})).mappings().one()
     left = row["total"] - row["completed"] - row["failed"]
     eta = await estimate_time_left(connection, job, left) if row["state"] == "running" else None
-    async with show_archived(connection, job, texts=False) if row["archived"] else nullcontext():
-        counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
+    counts = await connection.execute(ARCHIVED_STAGES if row["archived"] else STAGES, {"job": job})
+    counted = {stage.role: stage for stage in counts}
     stages = {
         role: StageCount(done=counted[role].done, total=counted[role].total) for role in CALL_KINDS if role in counted
     }

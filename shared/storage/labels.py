@@ -437,6 +437,14 @@ COUNTED = text("""
     FROM labels l WHERE l.set_id = :set AND (l.blind OR NOT :blind) ORDER BY l.number, l.labeller, l.id DESC""")
 SYSTEM = text("SELECT number, item, repeat, system FROM label_tasks WHERE set_id = :set ORDER BY number")
 JOB_OF_SET = text("SELECT job_id FROM label_sets WHERE id = :set")
+# The sample that judged the first task, or all that prepared the gate, if one of these did. The lock keeps an archive
+# from moving their calls meanwhile.
+FIRST_SAMPLES_OF_SET = text("""
+    SELECT s.job_id, s.id FROM label_sets l JOIN jobs j ON j.id = l.job_id
+    JOIN (SELECT * FROM label_tasks WHERE set_id = :set ORDER BY number LIMIT 1) t ON t.set_id = l.id
+    JOIN samples s ON s.job_id = j.id AND (s.kind = 'item' AND s.ordinal = t.item AND s.repeat = t.repeat
+        OR s.kind <> 'item' AND t.item IS NULL)
+    WHERE l.id = :set FOR KEY SHARE OF j""")
 JUDGE_SCORES = sql(f"""{SCORED}
     SELECT ordinal AS item, avg(value) AS value, CAST(avg(CAST(judged AS integer)) AS double precision) AS judged
     FROM measured GROUP BY ordinal ORDER BY ordinal""")  # noqa: S608 - a constant

@@ -3,13 +3,15 @@
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from sqlalchemy import text
 
-from mathrag.errors import NotFound, Unreadable
+from mathrag.errors import NotFound, Unavailable, Unreadable
 from shared.audit import check
 from shared.pipelines import registry
 from shared.replies import Failure, FailureKind
@@ -19,7 +21,7 @@ from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.runtime.queue import RETRIES, lapse_expired
 from shared.storage import jobs
-from shared.storage.archive import show_archived
+from shared.storage.archive import hash_part, show_archived
 from shared.storage.database import Database, limit_to
 from shared.storage.provenance import load_provenance
 from tests.integration.api import Api, finished
@@ -195,6 +197,18 @@ async def test_a_killed_archive_is_readable_and_the_next_completes_it(
     assert await check(database, job) == violations
 
 
+async def test_a_job_whose_purge_was_killed_is_archived(database: Database, owner: Database) -> None:
+    await completed(database, "closed-book")
+    (job,) = await purging.find_jobs(owner, ["a-job"])
+    killed = asyncio.create_task(purging.purge(held := HeldDatabase(owner, first=2), job, "killed"))
+    await held.reached.wait()
+    killed.cancel()
+    await asyncio.gather(killed, return_exceptions=True)
+    assert await rows(database, "SELECT (SELECT count(*) FROM samples) FROM jobs") == [(0,)]
+    await archived(owner, "a-job")
+    assert await rows(database, COUNTS) == [(0, 0, 0)]
+
+
 async def test_archiving_again_changes_nothing(database: Database, owner: Database) -> None:
     await completed(database, "closed-book")
     await archived(owner, "a-job")
@@ -230,6 +244,50 @@ async def test_a_part_that_was_changed_or_lost_is_found(
     damaged = [each.rows for each in found if each.message == "does not match its hash or cannot be read"]
     number = await scalar(database, "SELECT id FROM jobs")
     assert damaged == ([] if damage == DAMAGES["lost"] else [(f"archived_parts {number}/{first}",)])
+
+
+def break_utf8(calls: pa.Table) -> pa.Table:
+    place = calls.column_names.index("role")
+    wrong = pa.array([b"\xff"] * len(calls), pa.binary()).view(pa.string())
+    return calls.set_column(place, calls.field(place), wrong)
+
+
+def leave_every_year(calls: pa.Table) -> pa.Table:
+    place = calls.column_names.index("created_at")
+    wrong = pa.array([2**62] * len(calls), pa.int64()).cast(calls.field(place).type)
+    return calls.set_column(place, calls.field(place), wrong)
+
+
+def repeat_keys(calls: pa.Table) -> pa.Table:
+    place = calls.column_names.index("key")
+    return calls.set_column(place, calls.field(place), pa.array([b""] * len(calls), pa.binary()))
+
+
+REWRITINGS: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "no-utf-8": break_utf8,
+    "no-year": leave_every_year,
+    "no-keys": lambda calls: calls.drop_columns(["key"]),
+    "other-keys": repeat_keys,
+}
+
+
+@pytest.mark.parametrize("rewrite", REWRITINGS.values(), ids=REWRITINGS)
+async def test_a_part_that_was_written_anew_with_its_hash_is_found(
+    database: Database, owner: Database, plant: Plant, rewrite: Callable[[pa.Table], pa.Table]
+) -> None:
+    job = await completed(database, "closed-book")
+    await archived(owner, "a-job")
+    async with database.snapshot() as connection:
+        parts = await connection.execute(text("SELECT * FROM archived_parts ORDER BY first_sample DESC"))
+        part = dict(parts.mappings().first() or {})
+    sink = pa.BufferOutputStream()
+    parquet.write_table(rewrite(parquet.read_table(pa.BufferReader(part["calls"]))), sink)
+    part["calls"] = sink.getvalue().to_pybytes()
+    changed = {"first": part["first_sample"], "calls": part["calls"], "hash": hash_part(part)}
+    await plant("UPDATE archived_parts SET calls = :calls, sha256 = :hash WHERE first_sample = :first", **changed)
+    found = await check(database, job)
+    assert "I22" in {each.invariant for each in found}
+    assert not any("could not be checked" in each.message for each in found)
 
 
 async def test_a_page_of_a_damaged_part_says_so(database: Database, owner: Database, plant: Plant) -> None:
@@ -374,3 +432,40 @@ async def test_a_connection_reads_tables_and_archive_in_turns(connected: Databas
                 seen.append((await connection.execute(count)).scalar())
             seen.append((await connection.execute(count)).scalar())
     assert seen == [14, 10, 14] * 7
+
+
+async def test_a_failure_while_an_archive_is_read_leaves_the_connection_usable(
+    connected: Database, owner: Database
+) -> None:
+    await completed(connected, "closed-book")
+    await archived(owner, "a-job")
+    async with connected.snapshot() as connection:
+        job = await jobs.resolve(connection, "a-job")
+    count = text("SELECT count(*) FROM steps")
+
+    async def fail() -> None:
+        async with connected.snapshot() as connection, show_archived(connection, job):
+            assert (await connection.execute(count)).scalar() == 10
+            raise RuntimeError("meanwhile")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="meanwhile"):
+            await fail()
+        assert await scalar(connected, "SELECT count(*) FROM steps") == 0
+    assert (await load_provenance(connected, "a-job", 0)).steps
+
+
+async def test_a_role_that_may_not_make_temporary_tables_is_told_what_to_grant(
+    database: Database, owner: Database, plant: Plant
+) -> None:
+    await completed(database, "closed-book")
+    await archived(owner, "a-job")
+    name = await scalar(database, "SELECT current_database()")
+    await plant(f'REVOKE TEMPORARY ON DATABASE "{name}" FROM PUBLIC, mathrag_app', counted=False)
+    try:
+        with pytest.raises(Unavailable, match="temporary tables") as caught:
+            await load_provenance(database, "a-job", 0)
+        assert "GRANT TEMPORARY" in str(caught.value.hint)
+        assert (await jobs.get(database, "a-job")).stages["generate"].done == 5
+    finally:
+        await plant(f'GRANT TEMPORARY ON DATABASE "{name}" TO PUBLIC', counted=False)

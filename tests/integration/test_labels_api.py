@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from shared.audit import check
 from shared.calls import Request
 from shared.replies import Rated, Reply
-from shared.runtime import purge
+from shared.runtime import archiving, purge
 from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database
@@ -373,6 +373,19 @@ async def test_a_label_that_comes_later_makes_another_judge_and_changes_no_job(
     assert again.json()["params"]["gate"]["calibrated"]["hash"] == first["hash"]
     anew = await labelled_api.job("mathrag-gate", name="anew", params=BY_LABELS)
     assert anew["params"]["gate"]["calibrated"]["hash"] == later["hash"]
+
+
+async def test_an_archived_job_keeps_the_calibration_of_its_judge(
+    labelled_api: Api, database: Database, owner: Database
+) -> None:
+    found = await labelled(labelled_api, {1: 1, 2: 1, 3: 2, 4: 2, 5: 4})
+    (job,) = await purge.find_jobs(owner, ["a-job"])
+    await archiving.archive(owner, job, "a-test")
+    await purge.remove_unused(owner, "a-test")
+    assert await scene.scalar(database, JUDGEMENTS) == 0
+    assert await labelled_api.get(f"{SETS}/set/calibration") == found
+    later = await labelled_api.job("mathrag-gate", name="by-labels", params=BY_LABELS)
+    assert later["params"]["gate"]["calibrated"]["hash"] == found["hash"]
 
 
 async def test_ratings_that_people_see_the_other_way_round_are_worth_the_same(labelled_api: Api) -> None:

@@ -25,7 +25,6 @@ from shared.runtime.submit import RANK, Submission, submit, wait_for_job
 from shared.samples import Decision, Item
 from shared.shapes import Scope
 from shared.storage import configurations, corpora, jobs, provenance
-from shared.storage.archive import show_archived
 from shared.storage.configurations import Configuration
 from shared.storage.database import TERMINAL, sql
 from shared.storage.datasets import name_unlisted, provide_unlisted
@@ -178,7 +177,7 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
     outcome = await describe_outcome(deps, job, request.corpus) if found.state == "completed" else {}
     cost = None
     if found.ended:
-        async with deps.database.snapshot() as connection, show_archived(connection, row):
+        async with deps.database.snapshot() as connection:
             work = await count_work(connection, row)
             loads = (await connection.execute(LOADS, {"job": row})).scalar_one()
         cost = Cost(loads=loads, calls_made=work.calls_made, calls_reused=work.calls_reused)

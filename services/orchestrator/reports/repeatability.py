@@ -97,12 +97,17 @@ class Ratings:
         )
 
 
+def rates_repeatedly(job: jobs.Job) -> bool:
+    """Tell whether the job has the same documents rated several times."""
+    if job.params is None:
+        return False
+    repeated = job.repeats > 1 and (job.reuse == "none" or job.params.judge.per_repeat)
+    return repeated or job.params.gate.repeats > 1
+
+
 async def load_repeatability(connection: AsyncConnection, job: int, asked: jobs.Job) -> Repeatability | None:
-    """Return the repeatability of the job with this row id; None if it requests nothing twice."""
-    if asked.params is None:
-        return None
-    repeated = asked.repeats > 1 and (asked.reuse == "none" or asked.params.judge.per_repeat)
-    if not repeated and asked.params.gate.repeats == 1:
+    """Return the repeatability of the job with this row id; None if it has no document rated twice."""
+    if asked.params is None or not rates_repeatedly(asked):
         return None
     ratings = Ratings()
     async for rows in (await connection.stream(CALLS, {"job": job})).partitions(MOST):

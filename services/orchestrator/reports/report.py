@@ -16,7 +16,7 @@ from mathrag.formatting import format_accuracy
 from mathrag.intervals import Interval, Repeats, bootstrap, count_values
 from mathrag.messages import format_count
 from services.orchestrator.reports.metrics import MetricFigures, Metrics, list_metric_warnings
-from services.orchestrator.reports.repeatability import Repeatability, load_repeatability
+from services.orchestrator.reports.repeatability import Repeatability, load_repeatability, rates_repeatedly
 from services.orchestrator.reports.retrieval import Findings, Guided, Guiding, Retrieval
 from services.orchestrator.reports.tally import (
     Accuracy,
@@ -609,7 +609,7 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
     """Return the report of the job that `reference` names, at the currently configured prices."""
     async with database.snapshot() as connection:
         row = await jobs.resolve(connection, reference)
-        job = await jobs.view(connection, row)
+        job = (await jobs.load_without_stages(connection, [row]))[row]
         pinned = (await connection.execute(PINNED, {"job": row})).one()
         pins = sorted(msgspec.convert(pinned.pins, dict[str, Pin]).items())
         ids = sorted({pin.model_id for _, pin in pins})
@@ -617,7 +617,7 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
             each.id: PinnedModel(name=each.name, backend=each.backend, digest=each.digest, version=each.version)
             for each in await connection.execute(MODELS, {"ids": ids})
         }
-        async with show_archived(connection, row):
+        async with show_archived(connection, row, texts=rates_repeatedly(job)):
             work = await count_work(connection, row)
             used = await load_token_use(connection, row)
             repeatability = await load_repeatability(connection, row, job)

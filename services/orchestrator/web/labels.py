@@ -114,7 +114,7 @@ async def give(
 async def agreement(visit: Visitor, deps: RequestDeps, name: Name, *, blind: Blind = True, seed: Seed = 0) -> Response:
     """Shows how far people agree with the judge or the grader, and with each other."""
     found = await measure_agreement(deps.database, name, blind=blind, seed=seed)
-    async with deps.database.transaction() as connection:
+    async with deps.database.snapshot() as connection:
         of = await labels.get_set(connection, name)
         # The calibration of the judge's ratings; None if there are too few labels, or if they do not rate the
         # documents' reasoning.

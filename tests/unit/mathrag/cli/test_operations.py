@@ -379,6 +379,8 @@ def compressed(deleted: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]
         return archiving.ArchivedRows(samples=5, parts=1, bytes=2_100_000)
 
     monkeypatch.setattr(archiving, "archive", archive_job)
+    large = msgspec.structs.replace(JOB, samples=1000)
+    monkeypatch.setattr(runtime_purge, "find_jobs", AsyncMock(return_value=[large]))
     return names
 
 
@@ -402,6 +404,15 @@ def test_a_job_without_steps_in_the_tables_is_not_archived(
     done = mathrag("job", "archive", "first", "--yes")
     assert (done.exit_code, compressed) == (0, [])
     assert "Archived 0 jobs in 0.0 MB" in done.output
+
+
+def test_a_job_whose_archive_would_save_little_is_left_out(
+    compressed: list[str], outdated: list[datetime | None]
+) -> None:
+    done = mathrag("job", "archive", "--before", "90d", "--yes")
+    assert (done.exit_code, compressed) == (0, [])
+    assert "Left out: 1 job of fewer than 100 samples." in done.output
+    assert len(outdated) == 1
 
 
 def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
