@@ -84,7 +84,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     jobs: list[purging.JobContent]
     small: int
-    """Number of other selected jobs, which stay as they are because they have fewer than 100 samples."""
+    """Number of other selected jobs, which are left out because they have fewer than 100 samples."""
     bytes: int = 0
     """Size of their archives."""
     removed: purging.RemovedRows | None = None

@@ -19,7 +19,7 @@ from shared.storage.database import Database, sql
 from shared.storage.jobs import STAGES
 
 FEWEST = 100
-"""Samples of the smallest job that is worth it: a part has about 11 kB of its own."""
+"""Samples of the smallest job that is archived. A smaller one would save little, because each part adds about 11 kB."""
 ARCHIVED_AT_ONCE, MOST_BYTES = 1000, 32 * 1024 * 1024
 """Samples of a part, and about the bytes of their requests and replies. A reader of one sample decodes its part."""
 # Writers that read the job hold a weaker lock until they end.

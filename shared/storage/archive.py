@@ -96,7 +96,7 @@ class Column(NamedTuple):
 
 
 async def list_columns(connection: AsyncConnection) -> dict[str, list[Column]]:
-    """List the columns of the archived tables as they are today."""
+    """List the present columns of the archived tables."""
     found: dict[str, list[Column]] = {table: [] for table in TABLES}
     for row in await connection.execute(COLUMNS, {"tables": list(TABLES)}):
         found[row.table].append(Column(row.name, row.type))
