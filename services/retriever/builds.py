@@ -115,6 +115,15 @@ BATCH = 1000
 BATCH_BYTES = 4 << 20
 """Documents per batch, and the length of their texts, in bytes, at which a batch ends: a build that is cancelled ends
 after the present batch."""
+NEXT_BATCH = text("""
+    SELECT ordinal, hash, problem, body FROM (
+        SELECT c.ordinal, c.hash, d.problem, d.body, sum(octet_length(d.problem) + octet_length(d.body))
+            OVER (ORDER BY c.ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+        FROM corpus_documents c JOIN documents d USING (hash)
+        WHERE c.corpus_id = :corpus AND c.ordinal > :after AND c.ordinal <= :last) next
+    WHERE coalesce(bytes_before, 0) < :bytes ORDER BY ordinal""")
+"""Ordinals have no gaps. With LIMIT instead of the range, every batch of a new corpus, which has no statistics yet,
+sorted all its remaining documents."""
 _POINTERS = {
     "dense": text("UPDATE corpora SET dense_index = :index WHERE id = :id AND hash = :hash"),
     "sparse": text("UPDATE corpora SET sparse_index = :index WHERE id = :id AND hash = :hash"),
@@ -274,20 +283,12 @@ async def _read_batches(database: Database, turn: Turn) -> AsyncIterator[Batch]:
 
     A batch counts as indexed when the next one is asked for.
     """
-    query = text(
-        "SELECT ordinal, hash, problem, body FROM ("
-        " SELECT c.ordinal, c.hash, d.problem, d.body, sum(octet_length(d.problem) + octet_length(d.body))"
-        " OVER (ORDER BY c.ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before"
-        " FROM corpus_documents c JOIN documents d USING (hash)"
-        " WHERE c.corpus_id = :corpus AND c.ordinal > :after ORDER BY c.ordinal LIMIT :batch"
-        ") AS next WHERE coalesce(bytes_before, 0) < :bytes ORDER BY ordinal"
-    )
     after, seen = -1, set[bytes]()
     while True:
         turn.documents = after + 1
-        values = {"corpus": turn.corpus, "after": after, "batch": BATCH, "bytes": BATCH_BYTES}
+        values = {"corpus": turn.corpus, "after": after, "last": after + BATCH, "bytes": BATCH_BYTES}
         async with database.transaction() as connection:
-            rows = (await connection.execute(query, values)).all()
+            rows = (await connection.execute(NEXT_BATCH, values)).all()
         if not rows:
             return
         after = rows[-1].ordinal

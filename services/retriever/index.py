@@ -9,6 +9,7 @@ import sys
 import unicodedata
 import warnings
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -249,7 +250,9 @@ def sort_positions(documents: Sequence[str]) -> list[int]:
     """Return the positions of `documents` in ascending order of hash."""
     if not documents:
         raise Invalid("the corpus has no documents to index: upload some")
-    return sorted(range(len(documents)), key=documents.__getitem__)
+    # `sorted` would hold the interpreter lock: a service of a million documents answers nothing for a second.
+    order: list[int] = np.argsort(np.array(documents, dtype=np.bytes_), kind="stable").tolist()
+    return order
 
 
 # Layouts of FAISS indexes: flat, as a graph (HNSW), or in lists around centroids (IVF).
@@ -519,7 +522,7 @@ PAIRS = TermCutter()
 VECTORS_FILE = "vectors.faiss"
 MARGIN = 16
 """Extra candidates per search, which are scored again: FAISS's scores differ in the last bit with the batch's size."""
-LOOK = 10_000
+LOOK = 1000
 """Vectors that are read in one step to find those that are zero."""
 SCORED = 500
 """Candidates scored in one step: a core's cache holds their vectors, and with 2,000 it takes three times as long."""
@@ -534,7 +537,7 @@ class FaissIndex:
         self._near = layout.finder(index)
         # Find the positions of documents with a zero vector, whose cosine with every question would be 0.
         starts = range(0, index.ntotal, LOOK)
-        blocks = [index.reconstruct_n(start, min(LOOK, index.ntotal - start)) for start in starts]
+        blocks = (index.reconstruct_n(start, min(LOOK, index.ntotal - start)) for start in starts)
         self._zero = np.flatnonzero(~np.concatenate([block.any(axis=1) for block in blocks]))
         self.documents = documents
 
@@ -567,7 +570,8 @@ class FaissIndex:
 
     def save(self, folder: Path) -> None:
         # FAISS's own writer does not notice a disk that is full only when the file is closed.
-        (folder / VECTORS_FILE).write_bytes(faiss.serialize_index(self._index).data)
+        with (folder / VECTORS_FILE).open("wb") as file:
+            faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
         write_hashes(folder, self.documents)
 
 
@@ -585,14 +589,19 @@ class Faiss(FolderBackend):
         return {**self._layout.recipe(), **embedder}
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> FaissIndex:  # noqa: ARG002 - files bear it
-        """Embed and index all documents; the vectors stay in memory, 4 bytes a number."""
+        """Embed and index all documents; the vectors are in memory twice, 4 bytes a number."""
         documents: list[str] = []
         parts: list[NDArray[np.float32]] = []
         for batch in batches:
             documents += [document for document, _ in batch]
             parts.append(self._embedder.embed_documents([text for _, text in batch]))
         order = sort_positions(documents)
-        index = self._layout.lay(np.concatenate(parts)[order])
+        places, ordered = np.argsort(order), np.empty((len(order), self._embedder.dimension), dtype=np.float32)
+        while parts:  # a part is freed once it is copied
+            part = parts.pop()
+            places, here = np.split(places, [-len(part)])
+            ordered[here] = part
+        index = self._layout.lay(ordered)
         return FaissIndex(index, [documents[at] for at in order], self._embedder, self._layout)
 
     def load(self, folder: Path) -> FaissIndex:
@@ -700,14 +709,15 @@ class Bm25(FolderBackend):
         """Index all documents; of their texts only the numbers of the terms stay in memory."""
         vocabulary = {"": 0}
         documents: list[str] = []
-        terms: list[list[int]] = []
+        terms: list[array[int]] = []  # the garbage collector looks at lists, but not at arrays
         for batch in batches:
             for document, text in batch:
                 documents.append(document)
-                terms.append([vocabulary.setdefault(term, len(vocabulary)) for term in self._words.of(text)])
+                numbers = [vocabulary.setdefault(term, len(vocabulary)) for term in self._words.of(text)]
+                terms.append(array("i", numbers))
         order = sort_positions(documents)
         if not any(terms):
-            terms = [[0]] * len(terms)  # the empty term: an average length of 0 cannot be divided by
+            terms = [array("i", [0])] * len(terms)  # the empty term: an average length of 0 cannot be divided by
         scorer = import_bm25s().BM25(method=METHOD, k1=self._k1, b=self._b, backend="numpy", csc_backend="scipy")
         scorer.index(([terms[at] for at in order], vocabulary), show_progress=False)
         return Bm25Index(scorer, [documents[at] for at in order], self._words)

@@ -37,6 +37,7 @@ TOPICAL, RARE = 0.3, 0.02
 SINGLE, BATCH, BATCHES = 20, 128, 3
 """Searches that are sent one by one; searches of a request, and such requests."""
 POLL_S = 0.1
+BUSY = ("retriever", "postgres", "orchestrator")
 KINDS = ("dense", "sparse")
 PAGES = {
     "corpus, ms": "/v1/corpora/passages", "its page, ms": "/corpora/passages",
@@ -105,6 +106,8 @@ class Watch:
         self._name = name
         self._ended = Event()
         self.seconds: dict[str, float] = {}
+        self.processor: dict[str, dict[str, float]] = {}
+        """Processor seconds of the processes in `BUSY`, by stage."""
         self.memory: dict[str, float] = {}
         """Peak of the retriever's resident memory, in GiB, by stage."""
         self.health: dict[str, float] = {}
@@ -122,19 +125,22 @@ class Watch:
             thread.join()
 
     def _poll(self) -> None:
-        trees = {name: processes[0] for name, processes in self._running.processes().items()}
+        trees = self._running.processes()
         api = httpx2.Client(base_url=self._running.url, timeout=600, trust_env=False)
         retriever = httpx2.Client(base_url=self._running.service_url("retriever"), timeout=600, trust_env=False)
-        last = time.perf_counter()
+        last, used = time.perf_counter(), self._running.cpu_s()
         while not self._ended.wait(POLL_S):
             stage = find_stage(api.get(f"/v1/corpora/{self._name}"))
             asked = time.perf_counter()
             retriever.get("/healthz").raise_for_status()
-            now = time.perf_counter()
+            now, before, used = time.perf_counter(), used, self._running.cpu_s()
+            spent = self.processor.setdefault(stage, dict.fromkeys(BUSY, 0.0))
+            for name in BUSY:
+                spent[name] += used[name] - before[name]
             self.seconds[stage] = self.seconds.get(stage, 0) + now - last
             self.health[stage] = max(self.health.get(stage, 0), now - asked)
-            self.memory[stage] = max(self.memory.get(stage, 0), memory_gib(trees["retriever"]))
-            self.orchestrator = max(self.orchestrator, memory_gib(trees["orchestrator"]))
+            self.memory[stage] = max(self.memory.get(stage, 0), memory_gib(trees["retriever"][0]))
+            self.orchestrator = max(self.orchestrator, memory_gib(trees["orchestrator"][0]))
             last = now
 
 
@@ -195,8 +201,9 @@ def measure_corpus(running: Stack, texts: MadeUpTexts, documents: int) -> tuple[
             pieces = iter(lambda: opened.read(1 << 20), b"")
             running.api.post("/v1/corpora", params={"name": "passages"}, content=pieces).raise_for_status()
     stages: Rows = [
-        {"documents": documents, "stage": stage, "seconds": seconds, "peak of the retriever, GiB": watch.memory[stage],
-         "slowest health, s": watch.health[stage]}
+        {"documents": documents, "stage": stage, "seconds": seconds,
+         **{f"{name}, processor s": spent for name, spent in watch.processor[stage].items()},
+         "peak of the retriever, GiB": watch.memory[stage], "slowest health, s": watch.health[stage]}
         for stage, seconds in watch.seconds.items()
     ]  # fmt: skip
     built = {kind: watch.seconds.get(f"{kind} read", 0) + watch.seconds.get(f"{kind} written", 0) for kind in KINDS}
