@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import msgspec
 from anyio import CancelScope, from_thread, to_thread
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, NotFound
@@ -115,15 +115,10 @@ BATCH = 1000
 BATCH_BYTES = 4 << 20
 """Documents per batch, and the length of their texts, in bytes, at which a batch ends: a build that is cancelled ends
 after the present batch."""
-NEXT_BATCH = text("""
-    SELECT ordinal, hash, problem, body FROM (
-        SELECT c.ordinal, c.hash, d.problem, d.body, sum(octet_length(d.problem) + octet_length(d.body))
-            OVER (ORDER BY c.ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
-        FROM corpus_documents c JOIN documents d USING (hash)
-        WHERE c.corpus_id = :corpus AND c.ordinal > :after AND c.ordinal <= :last) next
-    WHERE coalesce(bytes_before, 0) < :bytes ORDER BY ordinal""")
-"""Ordinals have no gaps. With LIMIT instead of the range, every batch of a new corpus, which has no statistics yet,
-sorted all its remaining documents."""
+_CORPUS = text("""
+    SELECT id, hash, CASE bytes WHEN 0 THEN 1000 * CAST(documents AS bigint) ELSE bytes END AS bytes
+    FROM corpora WHERE id = :id""")
+"""Corpora of releases that did not count their bytes have 0."""
 _POINTERS = {
     "dense": text("UPDATE corpora SET dense_index = :index WHERE id = :id AND hash = :hash"),
     "sparse": text("UPDATE corpora SET sparse_index = :index WHERE id = :id AND hash = :hash"),
@@ -178,31 +173,32 @@ async def build_corpus(
         Conflict: the corpus was deleted or replaced in the meantime.
     """
     async with database.transaction() as connection:
-        found = await connection.scalar(text("SELECT hash FROM corpora WHERE id = :id"), {"id": corpus})
+        found = (await connection.execute(_CORPUS, {"id": corpus})).one_or_none()
     if found is None:
         raise NotFound(f"corpus {corpus} does not exist", hint="list the corpora, or upload one")
-    return [await _build(database, data_dir, backend, queue, corpus, found) for backend in backends]
+    return [await _build(database, data_dir, backend, queue, found) for backend in backends]
 
 
 async def _build(
-    database: Database, data_dir: Path, backend: Backend[SearchIndex], queue: BuildQueue, corpus: int, hash_: bytes
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], queue: BuildQueue, corpus: Row[Any]
 ) -> Build:
     started = time.monotonic()
-    made = await to_thread.run_sync(make_recipe, backend, hash_.hex())  # the embedder may be asked for it
+    made = await to_thread.run_sync(make_recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
     row, reused = await _find_reusable(database, data_dir, backend, made), True
     if row is None:
-        size = await _measure_text(database, corpus)
-        async with queue.take_turn(signature.hex(), size, corpus, backend.kind) as turn:
+        async with queue.take_turn(signature.hex(), corpus.bytes, corpus.id, backend.kind) as turn:
             # Another request may have built it while this one waited.
             row = await _find_reusable(database, data_dir, backend, made)
             if row is None:
                 row, reused = await make_index(database, data_dir, backend, made, turn), False
     async with database.transaction() as connection:
-        result = await connection.execute(_POINTERS[backend.kind], {"index": row.id, "id": corpus, "hash": hash_})
+        result = await connection.execute(
+            _POINTERS[backend.kind], {"index": row.id, "id": corpus.id, "hash": corpus.hash}
+        )
     if result.rowcount == 0:
-        raise Conflict(f"Corpus {corpus} was deleted or replaced while it was being indexed", hint="Build it again")
-    await to_thread.run_sync(backend.point, data_dir / row.path, corpus)
+        raise Conflict(f"Corpus {corpus.id} was deleted or replaced while it was being indexed", hint="Build it again")
+    await to_thread.run_sync(backend.point, data_dir / row.path, corpus.id)
     return Build(
         index=row.id,
         kind=backend.kind,
@@ -268,27 +264,25 @@ def return_freed_memory() -> None:
         trim(0)
 
 
-async def _measure_text(database: Database, corpus: int) -> int:
-    """Return the length of the corpus's texts, in bytes."""
-    query = text(
-        "SELECT coalesce(sum(octet_length(problem) + octet_length(body)), 0) FROM documents"
-        " WHERE hash IN (SELECT hash FROM corpus_documents WHERE corpus_id = :corpus)"
-    )
-    async with database.transaction() as connection:
-        return int(await connection.scalar(query, {"corpus": corpus}))
-
-
 async def _read_batches(database: Database, turn: Turn) -> AsyncIterator[Batch]:
     """Yield every distinct document once, in short transactions, so that a long build does not hold back vacuum.
 
     A batch counts as indexed when the next one is asked for.
     """
+    query = text(
+        "SELECT ordinal, hash, problem, body FROM ("
+        " SELECT c.ordinal, c.hash, d.problem, d.body, sum(octet_length(d.problem) + octet_length(d.body))"
+        " OVER (ORDER BY c.ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before"
+        " FROM corpus_documents c JOIN documents d USING (hash)"
+        " WHERE c.corpus_id = :corpus AND c.ordinal > :after ORDER BY c.ordinal LIMIT :batch"
+        ") AS next WHERE coalesce(bytes_before, 0) < :bytes ORDER BY ordinal"
+    )
     after, seen = -1, set[bytes]()
     while True:
         turn.documents = after + 1
-        values = {"corpus": turn.corpus, "after": after, "last": after + BATCH, "bytes": BATCH_BYTES}
+        values = {"corpus": turn.corpus, "after": after, "batch": BATCH, "bytes": BATCH_BYTES}
         async with database.transaction() as connection:
-            rows = (await connection.execute(NEXT_BATCH, values)).all()
+            rows = (await connection.execute(query, values)).all()
         if not rows:
             return
         after = rows[-1].ordinal

@@ -387,24 +387,6 @@ async def test_a_corpus_larger_than_a_batch_is_read_whole(
     assert {index["documents"] for index in built.values()} == {len(DOCUMENTS)}
 
 
-async def test_a_batch_reads_its_own_documents_alone_in_whatever_way_they_are_found(database: Database) -> None:
-    corpus = await add_corpus(database, "new", [Document(text=str(at)) for at in range(2500)])
-    values = {"corpus": corpus, "after": 99, "last": 199, "bytes": builds.BATCH_BYTES}
-    async with database.transaction() as connection:
-        for way in ("indexscan", "seqscan", "hashjoin", "mergejoin"):  # as in a new corpus of 100,000 documents
-            await connection.execute(text(f"SET LOCAL enable_{way} = off"))
-        explained = text(f"EXPLAIN (ANALYZE, FORMAT JSON) {builds.NEXT_BATCH}")
-        plan = await connection.scalar(explained, values)
-    assert max(count_rows(plan[0]["Plan"])) == 100
-
-
-def count_rows(node: dict[str, Any]) -> Iterator[float]:
-    """Yield the rows that each node of a plan returned."""
-    yield node["Actual Rows"] * node["Actual Loops"]
-    for each in node.get("Plans", ()):
-        yield from count_rows(each)
-
-
 async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
     settings: Settings, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
