@@ -25,6 +25,7 @@ from weakref import WeakSet
 import faiss
 import msgspec
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from mathrag.errors import Invalid, Refused, Unavailable
@@ -589,12 +590,17 @@ class Faiss(FolderBackend):
         return {**self._layout.recipe(), **embedder}
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> FaissIndex:  # noqa: ARG002 - files bear it
-        """Embed and index all documents; the vectors are in memory twice, 4 bytes a number."""
+        """Embed and index all documents; the vectors are in memory twice, 4 bytes a number.
+
+        Raises:
+            Unavailable: there is not enough memory.
+        """
         documents: list[str] = []
         parts: list[NDArray[np.float32]] = []
         for batch in batches:
             documents += [document for document, _ in batch]
             parts.append(self._embedder.embed_documents([text for _, text in batch]))
+            self._require_memory(len(documents))
         order = sort_positions(documents)
         places, ordered = np.argsort(order), np.empty((len(order), self._embedder.dimension), dtype=np.float32)
         while parts:  # a part is freed once it is copied
@@ -603,6 +609,16 @@ class Faiss(FolderBackend):
             ordered[here] = part
         index = self._layout.lay(ordered)
         return FaissIndex(index, [documents[at] for at in order], self._embedder, self._layout)
+
+    def _require_memory(self, documents: int) -> None:
+        """Refuse a build whose vectors do not fit into memory again, for which the system would kill the service."""
+        needed, free = 4 * documents * self._embedder.dimension, psutil.virtual_memory().available
+        if needed > free:
+            raise Unavailable(
+                f"its vectors do not fit into memory: those of its first {documents} documents need another"
+                f" {needed >> 20} MiB, and {free >> 20} MiB are free",
+                hint="use a machine with more memory, or Elasticsearch for dense indexes (`retrieval.dense.backend`)",
+            )
 
     def load(self, folder: Path) -> FaissIndex:
         index = faiss.read_index(str(folder / VECTORS_FILE))

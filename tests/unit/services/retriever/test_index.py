@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import util
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import faiss
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -404,6 +406,13 @@ def test_vectors_are_built_in_twice_their_memory_and_written_and_loaded_without_
     _, loaded_in = measure_peak(lambda: backend.load(tmp_path))
     # This leaves out the memory of FAISS itself, which has the index.
     assert (built_in < 2.3 * vectors, saved_in < 0.5 * vectors, loaded_in < 0.7 * vectors) == (True, True, True)
+
+
+def test_a_build_that_memory_cannot_hold_is_refused_before_the_system_kills_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=3 << 20))
+    batches = [[(f"{number:032x}{at:032x}", "") for at in range(1000)] for number in range(9)]
+    with pytest.raises(Unavailable, match="its first 2000 documents need another 3 MiB, and 3 MiB are free"):
+        Faiss(MadeUpVectors()).build(batches)
 
 
 def measure_peak(run: Callable[[], T]) -> tuple[T, int]:
