@@ -22,7 +22,7 @@ from shared.models.embedding import StaticEmbedder
 from shared.settings import MODELS
 from tools.bench import Rows, benchmark
 from tools.bench.growth import draw_curves
-from tools.bench.retrieval import JSON, LAYOUTS, K
+from tools.bench.retrieval import DENSE, JSON, LAYOUTS, K
 from tools.bench.stack import Stack, start_stack
 
 EMBEDDINGS = MODELS / "static-embeddings"
@@ -36,6 +36,7 @@ TOPICAL, RARE = 0.3, 0.02
 """Shares of the words that belong to a document's topic, and that are compounds of two."""
 SINGLE, BATCH, BATCHES = 20, 128, 3
 """Searches that are sent one by one; searches of a request, and such requests."""
+PROBES = (DENSE.probes, 64)
 POLL_S = 0.1
 BUSY = ("retriever", "postgres", "orchestrator")
 KINDS = ("dense", "sparse")
@@ -182,7 +183,7 @@ def growth_corpora(
             for columns in (*CURVES.values(), ("orchestrator, GiB", "checked again, s", *PAGES)):
                 yield {"documents": size, **{name: row[name] for name in columns}}
             if size <= lists:
-                names = [name for name in LAYOUTS if name != "hnsw" or size <= graphs]
+                names = ("flat", "hnsw", "ivf") if size <= graphs else ("flat", "ivf")
                 yield from compare_layouts(running, texts.ask(size, BATCH), names)
     if figures:
         for unit, curves in CURVES.items():
@@ -278,13 +279,17 @@ def compare_layouts(running: Stack, questions: Sequence[str], names: Sequence[st
     documents, exact = [str(at) for at in range(len(vectors))], list[set[str]]()
     for name in names:
         began = time.perf_counter()
-        index = FaissIndex(LAYOUTS[name].lay(vectors), documents, embedder, LAYOUTS[name])
-        built = time.perf_counter()
-        near = [{match.document for match in index.search_vectors(each[np.newaxis], K)[0]} for each in asked]
-        ended = time.perf_counter()
-        exact = exact or near
-        recall = sum(len(a & b) for a, b in zip(near, exact, strict=True)) / sum(map(len, exact))
-        yield {
-            "documents": len(vectors), "layout": name, "built, s": built - began,
-            "search, ms": 1000 * (ended - built) / len(asked), f"recall@{K}": recall,
-        }  # fmt: skip
+        laid = LAYOUTS[name].lay(vectors)
+        built = time.perf_counter() - began
+        for probes in PROBES if name == "ivf" else (0,):
+            laid.nprobe = probes
+            index = FaissIndex(laid, documents, embedder, LAYOUTS[name])
+            began = time.perf_counter()
+            near = [{match.document for match in index.search_vectors(each[np.newaxis], K)[0]} for each in asked]
+            searched = 1000 * (time.perf_counter() - began) / len(asked)
+            exact = exact or near
+            recall = sum(len(a & b) for a, b in zip(near, exact, strict=True)) / sum(map(len, exact))
+            yield {
+                "documents": len(vectors), "layout": f"{name}, {probes} probes" if probes else name, "built, s": built,
+                "search, ms": searched, f"recall@{K}": recall,
+            }  # fmt: skip
