@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import psutil
 from anyio import CancelScope, from_thread, to_thread
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -335,7 +336,9 @@ async def _register_model(connection: AsyncConnection, kind: str, digest: str) -
 # Caches of loaded indexes and of documents.
 
 INDEXES = 8
-"""Indexes that are loaded at once; the least recently used one is evicted."""
+"""Indexes that are loaded at once. The least recently used one is evicted, also if another does not fit into memory."""
+MEMORY_PER_BYTE = 2
+"""Memory of a loaded index over the size of its files, at most: frequent terms are kept a second time."""
 DOCUMENTS_BYTES = 64 << 20
 """Memory of the cached documents; MATH's 7,500 training problems take about 8 MB."""
 ENTRY_BYTES = 512
@@ -374,10 +377,7 @@ class IndexCache:
         async with self._loading:  # searches of other indexes continue in the meantime
             loaded = self._use_loaded(index)  # an earlier holder of the lock may have loaded it
             if loaded is None:
-                loaded = await self._load(index)
-                while len(self._indexes) >= INDEXES:
-                    self._indexes.popitem(last=False)
-                self._indexes[index] = loaded
+                self._indexes[index] = loaded = await self._load(index)
             return loaded
 
     def _use_loaded(self, index: int) -> SearchIndex | None:
@@ -395,6 +395,9 @@ class IndexCache:
         made = await to_thread.run_sync(make_recipe, backend, row.corpus)
         await to_thread.run_sync(verify, folder, made, row.file_hash)
         await to_thread.run_sync(backend.check, folder)
+        needed = MEMORY_PER_BYTE * sum(file.stat().st_size for file in folder.iterdir())
+        while self._indexes and (len(self._indexes) >= INDEXES or needed > psutil.virtual_memory().available):
+            self._indexes.popitem(last=False)
         return await to_thread.run_sync(backend.load, folder)
 
 

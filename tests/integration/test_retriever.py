@@ -7,10 +7,12 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import httpx2
+import psutil
 import pytest
 from anyio import from_thread, to_thread
 from sqlalchemy import text
@@ -338,6 +340,18 @@ async def test_an_index_that_was_deleted_from_memory_is_loaded_again(
     apart = [reply for each in asked for reply in await search(client, each)]
     assert (await client.get("/healthz")).json()["indexes"] == sorted(index for index, _, _ in asked[-2:])
     assert await search(client, *asked) == apart
+
+
+async def test_an_index_for_which_memory_is_short_takes_the_place_of_others(
+    client: httpx2.AsyncClient, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = await build(client, corpus)
+    for index in built.values():
+        await search(client, (index["index"], "area of whole numbers", 2))
+    other = (await build(client, await add_corpus(database, "other", DOCUMENTS[:2])))["sparse"]["index"]
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
+    assert await search(client, (other, "area of whole numbers", 2))
+    assert (await client.get("/healthz")).json()["indexes"] == [other]
 
 
 async def test_searches_at_once_load_an_index_once(
