@@ -207,12 +207,12 @@ def measure_corpus(running: Stack, texts: MadeUpTexts, documents: int) -> tuple[
          "peak of the retriever, GiB": watch.memory[stage], "slowest health, s": watch.health[stage]}
         for stage, seconds in watch.seconds.items()
     ]  # fmt: skip
-    built = {kind: watch.seconds.get(f"{kind} read", 0) + watch.seconds.get(f"{kind} written", 0) for kind in KINDS}
+    built = {kind: sum(watch.seconds.get(f"{kind} {part}", 0) for part in ("read", "written")) for kind in KINDS}
     ((database, *paths),) = running.rows(SIZES)
     disk = [sum(file.stat().st_size for file in (running.folder / path).iterdir()) / GIB for path in paths]
     ready = restart_retriever(running, texts.ask(documents, 1))
     found = {
-        "documents": documents, "upload, s": watch.seconds["upload"],
+        "documents": documents, "upload, s": watch.seconds.get("upload", POLL_S),
         **{f"{kind} built, s": seconds for kind, seconds in built.items()}, "ready again, s": ready,
         "slowest health, s": max(watch.health.values()), "database, GiB": database / GIB,
         **{f"{kind} index, GiB": size for kind, size in zip(KINDS, disk, strict=True)},
