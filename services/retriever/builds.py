@@ -1,6 +1,5 @@
 """Builds of indexes: their queue, their texts, and the caches of finished ones and of documents."""
 
-import ctypes
 import sys
 import time
 from collections import OrderedDict
@@ -19,7 +18,16 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, NotFound
-from services.retriever.index import REBUILD, Backend, Batch, SearchIndex, UnsoundIndex, verify, write_index
+from services.retriever.index import (
+    REBUILD,
+    Backend,
+    Batch,
+    SearchIndex,
+    UnsoundIndex,
+    return_freed_memory,
+    verify,
+    write_index,
+)
 from shared import canonical
 from shared.rag.duplicates import ComparedDocument
 from shared.recent import LruCache
@@ -256,15 +264,6 @@ async def make_index(
     return IndexRow(id=index, kind=kind, corpus=made["corpus"], path=path, file_hash=file_hash, documents=documents)
 
 
-def return_freed_memory() -> None:
-    """Give freed memory back to the system: glibc keeps 200 MiB after a build of 80,000 documents.
-
-    Where there is no glibc, nothing is done.
-    """
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-
-
 async def _read_batches(database: Database, turn: Turn) -> AsyncIterator[Batch]:
     """Yield every distinct document once, in short transactions, so that a long build does not hold back vacuum.
 
@@ -288,7 +287,7 @@ async def _read_batches(database: Database, turn: Turn) -> AsyncIterator[Batch]:
             return
         after = rows[-1].ordinal
         fresh = {row.hash: row for row in rows if row.hash not in seen}
-        seen |= fresh.keys()
+        seen.update(fresh)  # `|=` with keys would copy the set
         yield [(document.hex(), make_indexed_text(row.problem, row.body)) for document, row in fresh.items()]
 
 

@@ -1,5 +1,6 @@
 """Search indexes: dense and sparse, on the processor and the GPU, and their files."""
 
+import ctypes
 import hashlib
 import logging
 import math
@@ -245,6 +246,15 @@ def read_hashes(folder: Path) -> list[str]:
     """Read the hex hashes that `write_hashes` wrote, in order."""
     data = (folder / HASHES_FILE).read_bytes()
     return [data[at : at + 32].hex() for at in range(0, len(data), 32)]
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system: glibc keeps 200 MiB after a build of 80,000 documents.
+
+    Where there is no glibc, nothing is done.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def sort_positions(documents: Sequence[str]) -> list[int]:
@@ -607,6 +617,7 @@ class Faiss(FolderBackend):
             part = parts.pop()
             places, here = np.split(places, [-len(part)])
             ordered[here] = part
+        return_freed_memory()
         index = self._layout.lay(ordered)
         return FaissIndex(index, [documents[at] for at in order], self._embedder, self._layout)
 

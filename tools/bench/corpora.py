@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,8 @@ class Watch:
             stage = find_stage(api.get(f"/v1/corpora/{self._name}"))
             asked = time.perf_counter()
             retriever.get("/healthz").raise_for_status()
+            if stage not in self.seconds:
+                print(f"{stage}, after {self.seconds}, {self.memory}", file=sys.stderr, flush=True)
             now, before, used = time.perf_counter(), used, self._running.cpu_s()
             spent = self.processor.setdefault(stage, dict.fromkeys(BUSY, 0.0))
             for name in BUSY:
