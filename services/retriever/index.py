@@ -736,7 +736,7 @@ class Bm25(FolderBackend):
         """Index all documents; of their texts only the numbers of the terms stay in memory."""
         vocabulary = {"": 0}
         documents: list[str] = []
-        terms: list[array[int]] = []  # the garbage collector looks at lists, but not at arrays
+        terms: list[array[int]] = []  # the garbage collector visits all that lists hold, for seconds
         for batch in batches:
             for document, text in batch:
                 documents.append(document)
