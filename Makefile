@@ -158,7 +158,7 @@ smoke: $(STAMP) ## The few tests of a whole running stack that every change must
 slow: $(STAMP) ## Upgrades, backup and restore with jobs in flight, and the longest unit and integration tests
 	$(BIN)/python -m pytest tests/unit tests/integration tests/e2e -m slow
 
-faults: $(STAMP) ## Every fault of the catalogue, within 75 minutes, or K=P6,P7; writes docs/reference/faults.md
+faults: $(STAMP) ## Every fault of the catalogue, within 90 minutes, or K=P6,P7; writes docs/reference/faults.md
 	$(BIN)/python -m pytest tests -m "faults or fault" --record --fault "$(K)"
 
 simulate: SCHEDULES ?= 1000

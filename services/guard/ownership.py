@@ -25,7 +25,7 @@ SESSION = {
     # PostgreSQL may need a moment to notice that the previous guard is dead.
     "lock_timeout": "5s",
     # A host that lost its power then holds the device for half a minute instead of hours.
-    **keepalive.SESSION,
+    **keepalive.make_session(),
 }
 # Exceptions of asyncpg when the connection is lost; the last one is about the library's state.
 LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)

@@ -164,7 +164,7 @@ class GuardClient:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
         timeout = httpx2.Timeout(10.0, read=None)  # a model may be silent for long; the guard bounds the calls
         self._client = httpx2.AsyncClient(
-            base_url=url, transport=make_transport(limits), timeout=timeout, trust_env=False,
+            base_url=url, transport=make_transport(limits=limits), timeout=timeout, trust_env=False,
             event_hooks={"request": [add_trace_headers]}, headers=authorization(service_key),
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from shared.fields import Metadata, Rank
 from shared.records import chain_records, genesis
 from shared.runtime.queue import park, park_job, revive_calls
 from shared.storage import provenance
-from shared.storage.database import RUNNABLE, Database, get_project, is_passing, make_taken, show_all, sql
+from shared.storage.database import RUNNABLE, Database, get_project, is_passing, make_name_taken, show_all, sql
 
 # Lock a job's row before changing the job, so that the checks stay true until the commit.
 
@@ -406,7 +406,7 @@ async def reserve(connection: AsyncConnection, names: Sequence[str], own: uuid.U
         raise InProgress(f"`name`: another request is using {held!r} right now", hint="send it again in a second")
     taken = await _find_taken(connection, names, own)
     if taken is not None and taken.project not in (None, get_project() or taken.project):
-        raise make_taken()
+        raise make_name_taken()
     if taken is not None:
         raise Conflict(
             f"`name`: {taken.name!r} is already the name of job {taken.public_id}, which is {taken.state}",

@@ -451,8 +451,8 @@ FAULTS: dict[str, Fault] = {
         Fault(
             "N2",
             "the connections between two hosts die silently: a firewall forgets them, or a host loses its power",
-            "Each host notices within 30 s, opens new connections, and the calls in flight run again. A client of the "
-            "API notices at the end of its timeout, by default 60 s.",
+            "Each host notices within a minute, opens new connections, and the calls in flight run again. A client of "
+            "the API notices at the end of its timeout, by default 60 s.",
         ),
         Fault(
             "N3",
@@ -463,6 +463,12 @@ FAULTS: dict[str, Fault] = {
             "N4",
             "the clocks of all hosts are minutes apart",
             "Jobs, leases, claims and audits do not depend on it.",
+        ),
+        Fault(
+            "N5",
+            "a host loses the packets from and to all other hosts for a minute",
+            "What needs it waits, and the rest continues. When packets pass again, it works again within a minute. "
+            "Without Redis, workers may end themselves, and the service manager starts them again. No call fails.",
         ),
         Fault(
             "X8",

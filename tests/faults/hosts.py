@@ -22,7 +22,7 @@ from mathrag_gate.stack import process
 from mathrag_gate.stack import redis as redis_module
 from mathrag_gate.stack.postgres import Passwords
 from shared.calls import Lane
-from shared.lease.lease import RENEW_S, TTL_S
+from shared.lease.lease import TTL_S
 from tests.faults.clocks import Clocks
 from tests.faults.network import PREFIX, Network, run_network
 from tests.faults.processes import until
@@ -61,6 +61,14 @@ class run(ScriptedDriver):
 """
 # `time.sleep` of Python 3.11 sleeps until a time, which libfaketime refuses (EINVAL).
 SLEEP = "import select, time\ntime.sleep = lambda seconds: select.select([], [], [], seconds) and None\n"
+RESTARTING = """
+trap 'kill $child && wait $child; exit' TERM
+while "$@" & child=$!; do
+    wait $child
+    echo "started again after exit status $?"
+    sleep 1
+done"""
+"""A shell's script that runs a command and starts it again when it ends, as a service manager does."""
 MODELS = """\
 models:
   judge: {{driver: plugin, plugin: slow, parallel: 4, footprint_mib: 100, device: "cpu:0"}}
@@ -145,7 +153,11 @@ class Hosts:
             subprocess.run(migrate, cwd=REPOSITORY, env={**self._environment(OPERATOR), **owner}, check=True)
             services = [
                 running.enter_context(
-                    self._spawn(host, [sys.executable, "-P", "-m", *arguments], self._environment(host))
+                    self._spawn(
+                        host,
+                        ["sh", "-c", RESTARTING, "sh", sys.executable, "-P", "-m", *arguments],
+                        self._environment(host),
+                    )
                 )
                 for host, arguments in self._list_services().items()
             ]
@@ -170,10 +182,11 @@ class Hosts:
         """Tell whether the database has got a statement of this host since then."""
         return bool(self.rows(ASKED, self.network.addresses[host], since))
 
-    def renews_lease(self, guard: str) -> bool:
-        """Tell whether the guard has renewed its lease in time."""
+    def has_renewed_lease(self, guard: str, within_s: float) -> bool:
+        """Tell whether the guard has renewed its lease within the last seconds."""
         with Redis.from_url(self._redis.url()) as redis:
-            return int(redis.ttl(f"mathrag:gpu:{{{GUARDS[guard]}}}:lease")) >= TTL_S - RENEW_S
+            left_s = int(redis.pttl(f"mathrag:gpu:{{{GUARDS[guard]}}}:lease")) / 1000
+        return left_s > 0 and TTL_S - left_s < within_s
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement on the database as its superuser, and return its rows."""
@@ -192,6 +205,10 @@ class Hosts:
     def log(self, host: str) -> Path:
         """Return the log of a host's service."""
         return self._folder / f"{host}.log"
+
+    def restarts(self) -> int:
+        """Count how often services have been started again."""
+        return sum(self.log(host).read_bytes().count(b"\nstarted again ") for host in self._list_services())
 
     def _list_services(self) -> dict[str, tuple[str, ...]]:
         """List the module and the arguments of each host's service."""

@@ -23,8 +23,8 @@ from typing import Any
 
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
-PREFIX = "198.18.0."
-"""Addresses that RFC 2544 reserves for tests of networks."""
+PREFIX = f"198.18.{os.getpid() % 256}."
+"""Addresses that RFC 2544 reserves for tests of networks. Another run on this machine has others."""
 BITS = 24
 TRIAL = "unshare --net --uts sh -c 'hostname tried && ip tuntap add dev tried mode tun'"
 PACKETS = 64
@@ -44,15 +44,19 @@ class Network:
         named = ["/usr/bin/unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host]
         return ["/usr/bin/nsenter", f"--net={self._namespaces[host]}", *named, *command]
 
-    def cut(self, one: str, other: str) -> None:
-        """Lose every packet between two hosts."""
-        self._tell(between=self._find(one, other), loss=1.0)
+    def cut(self, one: str, *others: str) -> None:
+        """Lose every packet between a host and others."""
+        for other in others:
+            self._tell(between=self._find(one, other), loss=1.0)
 
-    def forget(self, one: str, other: str) -> None:
+    def forget(self, one: str, other: str) -> int:
         """Lose every packet of the connections that two hosts have now, for ever, as a firewall does that forgot them
         or a host that took over an address. They can open new connections.
+
+        Returns:
+            How many connections they have had so far.
         """
-        self._tell(forget=self._find(one, other))
+        return int(self._tell(forget=self._find(one, other)))
 
     def disturb(self, *, delay_s: float, loss: float) -> None:
         """Delay every packet between all hosts, and lose this share of them."""
@@ -146,7 +150,9 @@ class Switch:
     def _obey(self, order: dict[str, Any]) -> Any:
         match order:
             case {"forget": pair}:
-                self._dead |= self._flows.get(_parse_pair(pair), set())
+                forgotten = self._flows.get(_parse_pair(pair), set())
+                self._dead |= forgotten
+                return len(forgotten)
             case {"between": pair, "loss": loss}:
                 self._rules[_parse_pair(pair)] = (0.0, loss)
             case {"delay_s": delay_s, "loss": loss}:

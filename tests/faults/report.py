@@ -151,11 +151,13 @@ def _table(header: Iterable[str], rows: Iterable[str]) -> Iterator[str]:
 
 
 PAIRS = """\
-One job per pair of hosts, followed through `orchestrator-2`. `works again s`: seconds until the two hosts worked
-together again, counted from the moment when packets passed again (N1) or the connections were forgotten (N2); a
-generator worker waits up to 20 s of them for calls of the next job. `longest pause s`: longest time without an answer
-to the job. `calls lapsed`: calls that a lost claim gave to another worker. `calls repeated`: these and failed attempts.
-`loads`: models loaded in the trial."""
+One job per row, followed through `orchestrator-2`. `works again s`: seconds until the two hosts worked together again,
+counted from the moment when packets passed again (N1, N5) or the connections were forgotten (N2). Between a worker and
+Redis it is the first call of the next job, because those of the running job need no message; a generator worker waits
+up to 20 s for it. For an orchestrator it includes that it has accepted a job. `longest pause s`: longest time without
+an answer to the job. `calls lapsed`: calls that a lost claim gave to another worker. `calls repeated`: these and failed
+attempts. `loads`: models loaded in the trial; the first one of a run loads both. `restarts`: services that ended and
+were started again."""
 HEADER = ("id", "fault", "how it is produced", "where", "promise", "result")
 
 

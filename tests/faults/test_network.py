@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.faults import clocks, network
-from tests.faults.hosts import APART_S, GUARDS, OPERATOR, ORCHESTRATORS, WORKERS, Hosts, run_hosts
+from tests.faults.hosts import APART_S, GUARDS, HOSTS, OPERATOR, ORCHESTRATORS, WORKERS, Hosts, run_hosts
 from tests.faults.processes import until
 from tests.faults.real import done
 from tests.faults.recording import Seen
@@ -39,6 +39,17 @@ PAIRS = (
 """One of each kind. Workers also ask the guard of the other lane for its device, once."""
 CUT_S = 20.0
 """Longer than a claim and the lease last without renewal, 5 and 15 s."""
+ALONE_S = 60.0
+"""Longer than a connection lasts without an answer, 25 or 45 s."""
+PARTNERS = {
+    "judge-1": "guard-1",
+    "guard-1": "redis",
+    "retriever": "database",
+    "database": FIRST,
+    "redis": FIRST,
+    FIRST: OPERATOR,
+}
+"""Hosts that are isolated, each with one that it must work with again afterwards."""
 DELAY_S, LOSS = 0.025, 0.02
 RECOVERED_S = 150.0
 """A host that does not work within this time hangs."""
@@ -112,7 +123,18 @@ def test_two_hosts_whose_connections_are_forgotten(hosts: Hosts, seen: Seen, pai
         "new connections pass"
     )
     trial = Trial(hosts, seen, pair)
-    hosts.network.forget(*pair)
+    assert hosts.network.forget(*pair)
+    trial.ends_well()
+
+
+@pytest.mark.fault("N5")
+@pytest.mark.parametrize("host", PARTNERS, ids="{} - all others".format)
+def test_a_host_that_is_isolated(hosts: Hosts, seen: Seen, host: str) -> None:
+    seen.describe(f"a switch loses every packet from and to a host for {ALONE_S:g} s, at a fifth of the judge's calls")
+    trial = Trial(hosts, seen, (host, PARTNERS[host]))
+    hosts.network.cut(host, *(other for other in HOSTS if other != host))
+    time.sleep(ALONE_S)
+    hosts.network.heal()
     trial.ends_well()
 
 
@@ -122,7 +144,7 @@ class Trial:
     def __init__(self, hosts: Hosts, seen: Seen, pair: tuple[str, str]) -> None:
         """Submit the job, and return at a fifth of the judge's calls."""
         self._hosts, self._seen, self._pair = hosts, seen, pair
-        self._loads = hosts.rows(LOADS)
+        self._loads, self._restarts = hosts.rows(LOADS), hosts.restarts()
         self.job = hosts.services[FIRST].submit("faults", **JOB)
         hosts.services[OTHER].wait(self.job, lambda document: done(document, "judge") > 50)
         self._began = self._now()
@@ -139,6 +161,7 @@ class Trial:
         self._seen.figure("job s", report["seconds"])
         self._seen.figure("loads", self._hosts.rows(LOADS)[0][0] - self._loads[0][0])
         until("every service runs", self._hosts.are_well)
+        self._seen.figure("restarts", self._hosts.restarts() - self._restarts)
 
     def _recover(self, since: datetime) -> float:
         """Wait until the two hosts work together; the seconds that it took."""
@@ -154,7 +177,13 @@ class Trial:
             case (guard, "database") if guard in GUARDS:
                 until("the guard reads the database", lambda: self._hosts.asks_database(guard, since))
             case (guard, "redis") if guard in GUARDS:
-                until("the guard renews the lease", lambda: self._hosts.renews_lease(guard))
+                renewed = self._hosts.has_renewed_lease
+                until("the guard renews the lease", lambda: renewed(guard, time.monotonic() - began))
+            case (worker, "redis") if worker in WORKERS:
+                # Calls of this job need no message any longer.
+                self._hosts.services[OTHER].wait(self.job, ended)
+                later = self._now()
+                return (later - since).total_seconds() + self._wait_for_work(later)
             case _:
                 return self._wait_for_work(since)
         return time.monotonic() - began

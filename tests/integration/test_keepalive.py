@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url, text
 
-from shared.keepalive import IDLE_S
+from shared.keepalive import IDLE_S, LOST_S
 from shared.lease.lease import GuardClient
 from shared.storage.database import Database
 from tests.faults.processes import until
@@ -42,6 +42,7 @@ async def test_both_ends_of_a_connection_to_the_database_are_probed(database_url
         database = Database(through, pinned=True)
         try:
             assert await database.column(text("SHOW tcp_keepalives_idle"), {}) == [str(IDLE_S)]
+            assert await database.column(text("SHOW tcp_user_timeout"), {}) == [str(LOST_S * 1000)]
             await asyncio.to_thread(until, "it is probed", lambda: is_probed(proxy.port))
         finally:
             await database.close()

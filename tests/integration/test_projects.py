@@ -18,6 +18,7 @@ from shared.storage import keys
 from shared.storage.database import Database, limit_to
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
+from tests.integration.pages.browsing import watching
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +117,7 @@ JOBS_OF_QUERY = {
 }  # fmt: skip
 ONCE = re.compile(r'name="once" value="\w+"')
 STREAMS = {"/live/now", "/live/jobs"}
-"""They never end."""
+"""They never end, and have a test of their own."""
 ABSENT = "6f1dd6a3-0f2c-4d0b-9a44-0c3c1f1d2b11"
 
 
@@ -167,6 +168,20 @@ async def test_what_another_project_has_is_as_if_it_did_not_exist(
                 assert (seen.status_code, ONCE.sub("", text)) == (expected.status_code, ONCE.sub("", expected.text))
             assert not re.search(r"crimson|What is \d plus", text)
             assert made["job"] not in text
+
+
+async def test_streams_show_each_project_its_own_jobs_although_watchers_share_looks(
+    api: Api, database: Database, owner_url: str, subtests: pytest.Subtests
+) -> None:
+    ann = await make_member(api, database, owner_url, "ann", "red")
+    bob = await make_member(api, database, owner_url, "bob", "blue")
+    await make_everything(ann, database)
+    await ann.ok("POST", "/v1/jobs", json={**JOB, "name": "crimson-live"})
+    for path in sorted(STREAMS):
+        with subtests.test(path):
+            async with watching(api, path, ann.key) as hers, watching(api, path, bob.key) as his:
+                assert "crimson-live" in await hers.get()
+                assert "crimson" not in await his.get()
 
 
 async def test_a_request_that_names_something_of_another_project_is_refused_as_for_something_unknown(

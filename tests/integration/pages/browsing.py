@@ -119,7 +119,7 @@ class HeldPolls(Polls):
 
 
 @asynccontextmanager
-async def watching(api: Api, path: str) -> AsyncIterator[asyncio.Queue[str]]:
+async def watching(api: Api, path: str, key: str = "") -> AsyncIterator[asyncio.Queue[str]]:
     """What a stream that does not end sends, piece by piece."""
     pieces: asyncio.Queue[str] = asyncio.Queue()
 
@@ -130,7 +130,8 @@ async def watching(api: Api, path: str) -> AsyncIterator[asyncio.Queue[str]]:
     path, _, query = path.partition("?")
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-        "path": path, "raw_path": path.encode(), "query_string": query.encode(), "headers": [(b"host", b"localhost")],
+        "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+        "headers": [(b"host", b"localhost"), *([(b"authorization", f"Bearer {key}".encode())] if key else [])],
         "client": ("127.0.0.1", 1), "server": ("localhost", 80),
     }  # fmt: skip
     task = asyncio.create_task(api.app(scope, asyncio.Event().wait, send))

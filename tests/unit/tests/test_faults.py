@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -469,7 +469,9 @@ def test_hosts_have_names_and_a_network_that_loses_forgets_and_delays(tmp_path: 
     with (
         network.run_network(("here", "there", "elsewhere"), tmp_path / "switch.log") as hosts,
         subprocess.Popen(hosts.command("there", [sys.executable, "-c", WELCOME]), stdout=subprocess.PIPE) as server,
+        ExitStack() as stopping,
     ):
+        stopping.callback(server.kill)
         assert server.stdout is not None
         assert server.stdout.readline() == b"there\n"
 
