@@ -127,7 +127,7 @@ after the present batch."""
 _CORPUS = text("""
     SELECT id, hash, CASE bytes WHEN 0 THEN 1000 * CAST(documents AS bigint) ELSE bytes END AS bytes
     FROM corpora WHERE id = :id""")
-"""Corpora of releases that did not count their bytes have 0."""
+"""Corpora of releases that did not count their bytes have 0; each of their documents counts as 1,000."""
 _POINTERS = {
     "dense": text("UPDATE corpora SET dense_index = :index WHERE id = :id AND hash = :hash"),
     "sparse": text("UPDATE corpora SET sparse_index = :index WHERE id = :id AND hash = :hash"),

@@ -615,7 +615,7 @@ class Faiss(FolderBackend):
         places, ordered = np.argsort(order), np.empty((len(order), self._embedder.dimension), dtype=np.float32)
         while parts:  # a part is freed once it is copied
             part = parts.pop()
-            places, here = np.split(places, [-len(part)])
+            places, here = np.split(places, [len(places) - len(part)])
             ordered[here] = part
         return_freed_memory()
         index = self._layout.lay(ordered)

@@ -396,7 +396,7 @@ async def test_a_corpus_larger_than_a_batch_is_read_whole(
     client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builds, "BATCH", 2)
-    several = [DOCUMENTS[at] for at in (0, 1, 1, 2, 0, 3, 4)]
+    several = [DOCUMENTS[at] for at in (0, 1, 0, 1, 2, 0, 3, 4)]  # the second batch has only repeated ones
     built = await build(client, await add_corpus(database, "several", several))
     assert {index["documents"] for index in built.values()} == {len(DOCUMENTS)}
 

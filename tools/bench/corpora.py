@@ -1,15 +1,14 @@
 """Corpora of up to millions of documents: upload, indexes, restart and searches as they grow."""
 
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
+from threading import Event
 
 import faiss
 import httpx2
@@ -31,12 +30,13 @@ GIB = 1 << 30
 CHUNK = 1000
 """Documents that are made at once."""
 COMMON = 20_000
-"""Words that make up nearly all texts, the most frequent first."""
+"""Words of the embedder's vocabulary that the texts are made of, the most frequent first."""
 TOPICS, TOPIC_WORDS, FIRST_OF_TOPIC = 900, 20, 1000
-TOPICAL, RARE = 0.3, 0.02
+"""Number of topics, words of each, and rank of the first of these words."""
+TOPICAL, COMPOUND = 0.3, 0.02
 """Shares of the words that belong to a document's topic, and that are compounds of two."""
 SINGLE, BATCH, BATCHES = 20, 128, 3
-"""Searches that are sent one by one; searches of a request, and such requests."""
+"""Searches that are sent one by one; searches in a request, and number of such requests."""
 PROBES = (DENSE.probes, 64)
 POLL_S = 0.1
 BUSY = ("retriever", "postgres", "orchestrator")
@@ -65,8 +65,8 @@ class MadeUpTexts:
 
     def __init__(self) -> None:
         words = Tokenizer.from_file(str(EMBEDDINGS / "tokenizer.json")).get_vocab()
-        known = [word for word in sorted(words, key=words.__getitem__) if len(word) > 1 and word.isascii()]
-        self._words = np.array([word for word in known if word.isalpha()][:COMMON])
+        known = [word for word in words if len(word) > 1 and word.isascii() and word.isalpha()]
+        self._words = np.array(sorted(known, key=words.__getitem__)[:COMMON])
 
     def make(self, number: int) -> list[str]:
         """Return the texts of a chunk; they depend on its number alone."""
@@ -78,7 +78,7 @@ class MadeUpTexts:
         topical = FIRST_OF_TOPIC + topics * TOPIC_WORDS + dice.integers(TOPIC_WORDS, size=count)
         kind = dice.random(count)
         words = self._words[np.where(kind < TOPICAL, topical, ranks).astype(int)].tolist()
-        for at in np.flatnonzero(kind > 1 - RARE):
+        for at in np.flatnonzero(kind > 1 - COMPOUND):
             words[at] += str(self._words[int(others[at])])
         ends = lengths.cumsum().tolist()
         return [" ".join(words[end - length : end]) for end, length in zip(ends, lengths.tolist(), strict=True)]
@@ -91,7 +91,7 @@ class MadeUpTexts:
                     opened.write(f'{{"id": "d{at}", "text": "{text}"}}\n')
 
     def ask(self, documents: int, count: int) -> list[str]:
-        """Return questions of eight words of a document each."""
+        """Return questions, each of eight words of one document."""
         dice = np.random.default_rng([documents, count])
         asked = []
         for chunk in dice.integers(documents // CHUNK, size=count).tolist():
@@ -101,7 +101,7 @@ class MadeUpTexts:
 
 
 class Watch:
-    """Follows a retriever in a thread: which stage runs, how much memory it takes, and how long its health does."""
+    """Follows the upload of a corpus in a thread: its stages, and the retriever's memory and health in each."""
 
     def __init__(self, running: Stack, name: str) -> None:
         self._running = running
@@ -113,26 +113,26 @@ class Watch:
         self.memory: dict[str, float] = {}
         """Peak of the retriever's resident memory, in GiB, by stage."""
         self.health: dict[str, float] = {}
-        """Longest time in which the retriever answered whether it is healthy, in seconds, by stage."""
+        """Longest wait for an answer of the retriever's `/healthz`, in seconds, by stage."""
         self.orchestrator = 0.0
+        """Peak of the orchestrator's resident memory, in GiB."""
 
     @contextmanager
     def follow(self) -> Iterator[None]:
-        thread = Thread(target=self._poll)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            polling = pool.submit(self._poll)
+            try:
+                yield
+            finally:
+                self._ended.set()
+        polling.result()
 
     def _poll(self) -> None:
         trees = self._running.processes()
-        api = httpx2.Client(base_url=self._running.url, timeout=600, trust_env=False)
         retriever = httpx2.Client(base_url=self._running.service_url("retriever"), timeout=600, trust_env=False)
         last, used = time.perf_counter(), self._running.cpu_s()
         while not self._ended.wait(POLL_S):
-            stage = find_stage(api.get(f"/v1/corpora/{self._name}"))
+            stage = find_stage(self._running.api.get(f"/v1/corpora/{self._name}"))
             asked = time.perf_counter()
             retriever.get("/healthz").raise_for_status()
             if stage not in self.seconds:
@@ -149,7 +149,7 @@ class Watch:
 
 
 def find_stage(reply: httpx2.Response) -> str:
-    """Return the stage of a corpus that is being uploaded: its build is read from, and later written."""
+    """Return the stage of an upload: of the documents, or of an index that reads them or is then laid and written."""
     if reply.status_code == httpx2.codes.NOT_FOUND:
         return "upload"
     corpus = reply.raise_for_status().json()
@@ -166,15 +166,14 @@ def memory_gib(process: psutil.Process) -> float:
 @benchmark
 def growth_corpora(
     documents: tuple[str, ...] = ("10000", "100000", "1000000"),
-    graphs: int = 100_000,
-    lists: int = 1_000_000,
+    compared: int = 100_000,
     figures: Path | None = None,
 ) -> Rows:
     """Measure upload, indexes, restart and searches of corpora of made-up passages of some 57 words.
 
-    Graphs (HNSW) and lists (IVF) are compared with the exact search in corpora of up to `graphs` and `lists` documents.
-    The curves are drawn in the folder `figures`. The figure is the time of the build for a document of the largest
-    corpus over that of the smallest.
+    Graphs (HNSW) and lists (IVF) are compared with the exact search in corpora of up to `compared` documents. The
+    curves are drawn in the folder `figures`. The figure is the time of the builds for a document of the largest corpus
+    over that of the smallest.
     """
     texts, rows = MadeUpTexts(), list[dict[str, float]]()
     limits = {"MATHRAG_LIMITS__UPLOAD_ROWS": str(10**8), "MATHRAG_LIMITS__UPLOAD_BYTES": str(10**12)}
@@ -185,12 +184,12 @@ def growth_corpora(
             yield from stages
             for columns in (*CURVES.values(), ("orchestrator, GiB", "checked again, s", *PAGES)):
                 yield {"documents": size, **{name: row[name] for name in columns}}
-            if size <= lists:
-                names = ("flat", "hnsw", "ivf") if size <= graphs else ("flat", "ivf")
-                yield from compare_layouts(running, texts.ask(size, BATCH), names)
+            if size <= compared:
+                yield from compare_layouts(running, texts.ask(size, BATCH))
     if figures:
         for unit, curves in CURVES.items():
-            draw_curves(f"growth-corpora-{unit.lower()}", rows, curves, figures, unit=unit)
+            shown = [{name: row[name] for name in ("documents", *curves)} for row in rows]
+            draw_curves(f"growth-corpora-{unit.lower()}", shown, curves, figures, unit=unit)
     each = [(row["dense built, s"] + row["sparse built, s"]) / row["documents"] for row in rows]
     yield each[-1] / each[0]
 
@@ -230,10 +229,10 @@ def measure_corpus(running: Stack, texts: MadeUpTexts, documents: int) -> tuple[
 
 def restart_retriever(running: Stack, questions: Sequence[str]) -> float:
     """End the retriever, and return the seconds until its successor has answered a search in both indexes."""
-    before = running.pid("retriever")
+    before = running.processes()["retriever"][0]
     began = time.perf_counter()
-    os.kill(before or 0, signal.SIGTERM)
-    while running.pid("retriever") in (None, before):
+    before.terminate()
+    while running.pid("retriever") in (None, before.pid):
         time.sleep(POLL_S)
     with open_retriever(running) as ask:
         ask(questions, KINDS)
@@ -272,7 +271,7 @@ def time_searches(running: Stack, questions: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def compare_layouts(running: Stack, questions: Sequence[str], names: Sequence[str]) -> Rows:
+def compare_layouts(running: Stack, questions: Sequence[str]) -> Rows:
     """Lay the vectors of the exact index again: seconds of the build, milliseconds of a search alone, and recall."""
     embedder = StaticEmbedder(EMBEDDINGS)
     ((_, path, _),) = running.rows(SIZES)
@@ -280,7 +279,7 @@ def compare_layouts(running: Stack, questions: Sequence[str], names: Sequence[st
     vectors, asked = stored.reconstruct_n(0, stored.ntotal), embedder.embed_queries(questions)
     del stored
     documents, exact = [str(at) for at in range(len(vectors))], list[set[str]]()
-    for name in names:
+    for name in ("flat", "hnsw", "ivf"):
         began = time.perf_counter()
         laid = LAYOUTS[name].lay(vectors)
         built = time.perf_counter() - began
