@@ -22,7 +22,7 @@ from shared.models.embedding import StaticEmbedder
 from shared.settings import MODELS
 from tools.bench import Rows, benchmark
 from tools.bench.growth import draw_curves
-from tools.bench.retrieval import DENSE, JSON, LAYOUTS, K
+from tools.bench.retrieval import JSON, LAYOUTS, K
 from tools.bench.stack import Stack, start_stack
 
 EMBEDDINGS = MODELS / "static-embeddings"
@@ -37,7 +37,6 @@ TOPICAL, COMPOUND = 0.3, 0.02
 """Shares of the words that belong to a document's topic, and that are compounds of two."""
 SINGLE, BATCH, BATCHES = 20, 128, 3
 """Searches that are sent one by one; searches in a request, and number of such requests."""
-PROBES = (DENSE.probes, 64)
 POLL_S = 0.1
 BUSY = ("retriever", "postgres", "orchestrator")
 KINDS = ("dense", "sparse")
@@ -279,19 +278,15 @@ def compare_layouts(running: Stack, questions: Sequence[str]) -> Rows:
     vectors, asked = stored.reconstruct_n(0, stored.ntotal), embedder.embed_queries(questions)
     del stored
     documents, exact = [str(at) for at in range(len(vectors))], list[set[str]]()
-    for name in ("flat", "hnsw", "ivf"):
+    for name, layout in LAYOUTS.items():
         began = time.perf_counter()
-        laid = LAYOUTS[name].lay(vectors)
+        index = FaissIndex(layout.lay(vectors), documents, embedder, layout)
         built = time.perf_counter() - began
-        for probes in PROBES if name == "ivf" else (0,):
-            laid.nprobe = probes
-            index = FaissIndex(laid, documents, embedder, LAYOUTS[name])
-            began = time.perf_counter()
-            near = [{match.document for match in index.search_vectors(each[np.newaxis], K)[0]} for each in asked]
-            searched = 1000 * (time.perf_counter() - began) / len(asked)
-            exact = exact or near
-            recall = sum(len(a & b) for a, b in zip(near, exact, strict=True)) / sum(map(len, exact))
-            yield {
-                "documents": len(vectors), "layout": f"{name}, {probes} probes" if probes else name, "built, s": built,
-                "search, ms": searched, f"recall@{K}": recall,
-            }  # fmt: skip
+        began = time.perf_counter()
+        near = [{match.document for match in index.search_vectors(each[np.newaxis], K)[0]} for each in asked]
+        searched = 1000 * (time.perf_counter() - began) / len(asked)
+        exact = exact or near
+        recall = sum(len(a & b) for a, b in zip(near, exact, strict=True)) / sum(map(len, exact))
+        yield {
+            "documents": len(vectors), "layout": name, "built, s": built, "search, ms": searched, f"recall@{K}": recall
+        }  # fmt: skip
