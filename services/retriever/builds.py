@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import msgspec
-import psutil
 from anyio import CancelScope, from_thread, to_thread
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,6 +23,7 @@ from services.retriever.index import (
     Batch,
     SearchIndex,
     UnsoundIndex,
+    require_memory,
     return_freed_memory,
     verify,
     write_index,
@@ -335,9 +335,7 @@ async def _register_model(connection: AsyncConnection, kind: str, digest: str) -
 # Caches of loaded indexes and of documents.
 
 INDEXES = 8
-"""Indexes that are loaded at once. The least recently used one is evicted, also if another does not fit into memory."""
-MEMORY_PER_BYTE = 2
-"""Memory that is made free for an index, over the size of its files; both of a million documents took 1.3."""
+"""Indexes that are loaded at once; the least recently used one is evicted."""
 DOCUMENTS_BYTES = 64 << 20
 """Memory of the cached documents; MATH's 7,500 training problems take about 8 MB."""
 ENTRY_BYTES = 512
@@ -369,7 +367,7 @@ class IndexCache:
 
         Raises:
             NotFound: it does not exist.
-            Unavailable: its files are missing or changed, or this code would build it otherwise.
+            Unavailable: its files are missing or changed, this code would build it otherwise, or memory is short.
         """
         if (loaded := self._use_loaded(index)) is not None:
             return loaded
@@ -391,12 +389,15 @@ class IndexCache:
             raise NotFound(f"index {index} does not exist", hint=REBUILD)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
+        while len(self._indexes) >= INDEXES:
+            self._indexes.popitem(last=False)
+        # Others are not evicted to make room: two indexes that are searched in turn would be loaded for each search. An
+        # index takes more than its files. `verify` refuses a missing folder.
+        size = sum(file.stat().st_size for file in folder.glob("*"))
+        require_memory(size, f"the {row.kind} index {index} of {row.documents} documents")
         made = await to_thread.run_sync(make_recipe, backend, row.corpus)
         await to_thread.run_sync(verify, folder, made, row.file_hash)
         await to_thread.run_sync(backend.check, folder)
-        needed = MEMORY_PER_BYTE * sum(file.stat().st_size for file in folder.iterdir())
-        while self._indexes and (len(self._indexes) >= INDEXES or needed > psutil.virtual_memory().available):
-            self._indexes.popitem(last=False)
         return await to_thread.run_sync(backend.load, folder)
 
 

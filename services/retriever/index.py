@@ -135,6 +135,39 @@ class FolderBackend:
         """Do nothing: the row of the corpus tells which index it uses."""
 
 
+# Memory: what is freed returns to the system, and what does not fit is refused.
+
+MORE_MEMORY = (
+    "give the retriever more memory, restart it so that it unloads other indexes, or use Elasticsearch"
+    " (`retrieval.dense.backend`, `retrieval.sparse.backend`)"
+)
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system: glibc keeps 200 MiB after a build of 80,000 documents.
+
+    Where there is no glibc, nothing is done.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def require_memory(needed: int, what: str) -> None:
+    """Refuse an index that does not fit into memory, for which the system would kill the service.
+
+    Args:
+        needed: bytes that it takes at least.
+        what: the index, for the message.
+
+    Raises:
+        Unavailable: fewer bytes are free.
+    """
+    free = psutil.virtual_memory().available
+    if needed > free:
+        message = f"{what} does not fit into memory: it needs {needed >> 20} MiB more, and {free >> 20} MiB are free"
+        raise Unavailable(message, hint=MORE_MEMORY, what="memory")
+
+
 # Write and verify an index on disk: a folder named by its signature, whose manifest has the hash of every file.
 
 MANIFEST = "manifest.json"
@@ -246,15 +279,6 @@ def read_hashes(folder: Path) -> list[str]:
     """Read the hex hashes that `write_hashes` wrote, in order."""
     data = (folder / HASHES_FILE).read_bytes()
     return [data[at : at + 32].hex() for at in range(0, len(data), 32)]
-
-
-def return_freed_memory() -> None:
-    """Give freed memory back to the system: glibc keeps 200 MiB after a build of 80,000 documents.
-
-    Where there is no glibc, nothing is done.
-    """
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
 
 
 def sort_positions(documents: Sequence[str]) -> list[int]:
@@ -610,7 +634,8 @@ class Faiss(FolderBackend):
         for batch in batches:
             documents += [document for document, _ in batch]
             parts.append(self._embedder.embed_documents([text for _, text in batch]))
-            self._require_memory(len(documents))
+            copy = 4 * len(documents) * self._embedder.dimension
+            require_memory(copy, f"the dense index of its first {len(documents)} documents")
         order = sort_positions(documents)
         places, ordered = np.argsort(order), np.empty((len(order), self._embedder.dimension), dtype=np.float32)
         while parts:  # a part is freed once it is copied
@@ -620,16 +645,6 @@ class Faiss(FolderBackend):
         return_freed_memory()
         index = self._layout.lay(ordered)
         return FaissIndex(index, [documents[at] for at in order], self._embedder, self._layout)
-
-    def _require_memory(self, documents: int) -> None:
-        """Refuse a build whose vectors do not fit into memory again, for which the system would kill the service."""
-        needed, free = 4 * documents * self._embedder.dimension, psutil.virtual_memory().available
-        if needed > free:
-            raise Unavailable(
-                f"its vectors do not fit into memory: those of its first {documents} documents need another"
-                f" {needed >> 20} MiB, and {free >> 20} MiB are free",
-                hint="use a machine with more memory, or Elasticsearch for dense indexes (`retrieval.dense.backend`)",
-            )
 
     def load(self, folder: Path) -> FaissIndex:
         index = faiss.read_index(str(folder / VECTORS_FILE))

@@ -342,16 +342,23 @@ async def test_an_index_that_was_deleted_from_memory_is_loaded_again(
     assert await search(client, *asked) == apart
 
 
-async def test_an_index_for_which_memory_is_short_takes_the_place_of_others(
-    client: httpx2.AsyncClient, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
+async def test_an_index_that_does_not_fit_into_memory_is_refused_and_loaded_ones_stay(
+    client: httpx2.AsyncClient, corpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = await build(client, corpus)
-    for index in built.values():
-        await search(client, (index["index"], "area of whole numbers", 2))
-    other = (await build(client, await add_corpus(database, "other", DOCUMENTS[:2])))["sparse"]["index"]
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
-    assert await search(client, (other, "area of whole numbers", 2))
-    assert (await client.get("/healthz")).json()["indexes"] == [other]
+    dense, sparse = ((built[kind]["index"], "area of whole numbers", 2) for kind in ("dense", "sparse"))
+    before = await search(client, dense)
+    with monkeypatch.context() as short:
+        short.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
+        body = {"searches": [{"index": index, "question": question, "k": k} for index, question, k in (dense, sparse)]}
+        refused = await client.post("/search", json=body)
+        assert (refused.status_code, refused.json()["type"], refused.json()["what"]) == (503, "unavailable", "memory")
+        said = f"the sparse index {sparse[0]} of {len(DOCUMENTS)} documents does not fit into memory"
+        assert refused.json()["detail"].startswith(said)
+        assert "restart" in refused.json()["hint"]
+        assert (await client.get("/healthz")).json()["indexes"] == [dense[0]]
+        assert await search(client, dense) == before
+    assert len(await search(client, dense, sparse)) == 2
 
 
 async def test_searches_at_once_load_an_index_once(
