@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -137,6 +137,8 @@ class FolderBackend:
 
 # Memory: what is freed returns to the system, and what does not fit is refused.
 
+CGROUP = Path("/sys/fs/cgroup")
+"""Where a container sees its limit (version 2); outside of one, it has no such files."""
 MORE_MEMORY = (
     "give the retriever more memory, restart it so that it unloads other indexes, or use Elasticsearch"
     " (`retrieval.dense.backend`, `retrieval.sparse.backend`)"
@@ -152,6 +154,16 @@ def return_freed_memory() -> None:
         trim(0)
 
 
+def find_free_memory() -> int:
+    """Return the free bytes of the machine, or of the container if it has fewer; those of cached files are free."""
+    free = psutil.virtual_memory().available
+    with suppress(OSError, ValueError):  # no container, or "max": it has no limit
+        limit, used = (int((CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        uses = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        free = min(free, limit - used + int(uses["active_file"]) + int(uses["inactive_file"]))
+    return free
+
+
 def require_memory(needed: int, what: str) -> None:
     """Refuse an index that does not fit into memory, for which the system would kill the service.
 
@@ -162,7 +174,7 @@ def require_memory(needed: int, what: str) -> None:
     Raises:
         Unavailable: fewer bytes are free.
     """
-    free = psutil.virtual_memory().available
+    free = find_free_memory()
     if needed > free:
         message = f"{what} does not fit into memory: it needs {needed >> 20} MiB more, and {free >> 20} MiB are free"
         raise Unavailable(message, hint=MORE_MEMORY, what="memory")

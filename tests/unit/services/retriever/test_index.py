@@ -415,6 +415,21 @@ def test_a_build_that_memory_cannot_hold_is_refused_before_the_system_kills_it(m
         Faiss(MadeUpVectors()).build(batches)
 
 
+def test_the_limit_of_a_container_counts_and_its_cached_files_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "CGROUP", tmp_path)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=900))
+    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.stat").write_text("anon 400\nfile 300\nactive_file 20\ninactive_file 180\nshmem 100\n")
+    found = []
+    for limit in ("1000", "5000", "max"):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        found.append(index_module.find_free_memory())
+    (tmp_path / "memory.max").unlink()
+    assert (found, index_module.find_free_memory()) == ([500, 900, 900], 900)
+
+
 def measure_peak(run: Callable[[], T]) -> tuple[T, int]:
     """Run a function; return its result, and the peak of Python's memory above that before, in bytes."""
     tracemalloc.start()
