@@ -1,6 +1,5 @@
 """Builds of indexes: their queue, their texts, and the caches of finished ones and of documents."""
 
-import ctypes
 import sys
 import time
 from collections import OrderedDict
@@ -14,11 +13,22 @@ from typing import Any
 import anyio
 import msgspec
 from anyio import CancelScope, from_thread, to_thread
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, NotFound
-from services.retriever.index import REBUILD, Backend, Batch, SearchIndex, UnsoundIndex, verify, write_index
+from services.retriever.index import (
+    REBUILD,
+    Backend,
+    Batch,
+    SearchIndex,
+    UnsoundIndex,
+    find_free_memory,
+    require_memory,
+    return_freed_memory,
+    verify,
+    write_index,
+)
 from shared import canonical
 from shared.rag.duplicates import ComparedDocument
 from shared.recent import LruCache
@@ -115,6 +125,10 @@ BATCH = 1000
 BATCH_BYTES = 4 << 20
 """Documents per batch, and the length of their texts, in bytes, at which a batch ends: a build that is cancelled ends
 after the present batch."""
+_CORPUS = text("""
+    SELECT id, hash, CASE bytes WHEN 0 THEN 1000 * CAST(documents AS bigint) ELSE bytes END AS bytes
+    FROM corpora WHERE id = :id""")
+"""Corpora of releases that did not count their bytes have 0; each of their documents counts as 1,000."""
 _POINTERS = {
     "dense": text("UPDATE corpora SET dense_index = :index WHERE id = :id AND hash = :hash"),
     "sparse": text("UPDATE corpora SET sparse_index = :index WHERE id = :id AND hash = :hash"),
@@ -169,31 +183,32 @@ async def build_corpus(
         Conflict: the corpus was deleted or replaced in the meantime.
     """
     async with database.transaction() as connection:
-        found = await connection.scalar(text("SELECT hash FROM corpora WHERE id = :id"), {"id": corpus})
+        found = (await connection.execute(_CORPUS, {"id": corpus})).one_or_none()
     if found is None:
         raise NotFound(f"corpus {corpus} does not exist", hint="list the corpora, or upload one")
-    return [await _build(database, data_dir, backend, queue, corpus, found) for backend in backends]
+    return [await _build(database, data_dir, backend, queue, found) for backend in backends]
 
 
 async def _build(
-    database: Database, data_dir: Path, backend: Backend[SearchIndex], queue: BuildQueue, corpus: int, hash_: bytes
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], queue: BuildQueue, corpus: Row[Any]
 ) -> Build:
     started = time.monotonic()
-    made = await to_thread.run_sync(make_recipe, backend, hash_.hex())  # the embedder may be asked for it
+    made = await to_thread.run_sync(make_recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
     row, reused = await _find_reusable(database, data_dir, backend, made), True
     if row is None:
-        size = await _measure_text(database, corpus)
-        async with queue.take_turn(signature.hex(), size, corpus, backend.kind) as turn:
+        async with queue.take_turn(signature.hex(), corpus.bytes, corpus.id, backend.kind) as turn:
             # Another request may have built it while this one waited.
             row = await _find_reusable(database, data_dir, backend, made)
             if row is None:
                 row, reused = await make_index(database, data_dir, backend, made, turn), False
     async with database.transaction() as connection:
-        result = await connection.execute(_POINTERS[backend.kind], {"index": row.id, "id": corpus, "hash": hash_})
+        result = await connection.execute(
+            _POINTERS[backend.kind], {"index": row.id, "id": corpus.id, "hash": corpus.hash}
+        )
     if result.rowcount == 0:
-        raise Conflict(f"Corpus {corpus} was deleted or replaced while it was being indexed", hint="Build it again")
-    await to_thread.run_sync(backend.point, data_dir / row.path, corpus)
+        raise Conflict(f"Corpus {corpus.id} was deleted or replaced while it was being indexed", hint="Build it again")
+    await to_thread.run_sync(backend.point, data_dir / row.path, corpus.id)
     return Build(
         index=row.id,
         kind=backend.kind,
@@ -250,25 +265,6 @@ async def make_index(
     return IndexRow(id=index, kind=kind, corpus=made["corpus"], path=path, file_hash=file_hash, documents=documents)
 
 
-def return_freed_memory() -> None:
-    """Give freed memory back to the system: glibc keeps 200 MiB after a build of 80,000 documents.
-
-    Where there is no glibc, nothing is done.
-    """
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-
-
-async def _measure_text(database: Database, corpus: int) -> int:
-    """Return the length of the corpus's texts, in bytes."""
-    query = text(
-        "SELECT coalesce(sum(octet_length(problem) + octet_length(body)), 0) FROM documents"
-        " WHERE hash IN (SELECT hash FROM corpus_documents WHERE corpus_id = :corpus)"
-    )
-    async with database.transaction() as connection:
-        return int(await connection.scalar(query, {"corpus": corpus}))
-
-
 async def _read_batches(database: Database, turn: Turn) -> AsyncIterator[Batch]:
     """Yield every distinct document once, in short transactions, so that a long build does not hold back vacuum.
 
@@ -292,7 +288,7 @@ async def _read_batches(database: Database, turn: Turn) -> AsyncIterator[Batch]:
             return
         after = rows[-1].ordinal
         fresh = {row.hash: row for row in rows if row.hash not in seen}
-        seen |= fresh.keys()
+        seen.update(fresh)  # `|=` with keys would copy the set
         yield [(document.hex(), make_indexed_text(row.problem, row.body)) for document, row in fresh.items()]
 
 
@@ -341,6 +337,9 @@ async def _register_model(connection: AsyncConnection, kind: str, digest: str) -
 
 INDEXES = 8
 """Indexes that are loaded at once; the least recently used one is evicted."""
+IDLE_S = 300
+"""Seconds without a search after which an index makes room for one that does not fit into memory besides it. If it did
+so sooner, two indexes that are searched in turn would be loaded again for each search."""
 DOCUMENTS_BYTES = 64 << 20
 """Memory of the cached documents; MATH's 7,500 training problems take about 8 MB."""
 ENTRY_BYTES = 512
@@ -359,7 +358,9 @@ class IndexCache:
         self._database = database
         self._data_dir = data_dir
         self._backends = {backend.kind: backend for backend in backends}
-        self._indexes: OrderedDict[int, SearchIndex] = OrderedDict()
+        self._indexes: dict[int, SearchIndex] = {}
+        self._used: OrderedDict[int, float] = OrderedDict()
+        """When each of them was last searched (monotonic seconds), the longest ago first."""
         self._loading = anyio.Lock()
 
     @property
@@ -372,23 +373,22 @@ class IndexCache:
 
         Raises:
             NotFound: it does not exist.
-            Unavailable: its files are missing or changed, or this code would build it otherwise.
+            Unavailable: its files are missing or changed, this code would build it otherwise, or memory is short.
         """
         if (loaded := self._use_loaded(index)) is not None:
             return loaded
         async with self._loading:  # searches of other indexes continue in the meantime
             loaded = self._use_loaded(index)  # an earlier holder of the lock may have loaded it
             if loaded is None:
-                loaded = await self._load(index)
-                while len(self._indexes) >= INDEXES:
-                    self._indexes.popitem(last=False)
-                self._indexes[index] = loaded
+                self._indexes[index] = loaded = await self._load(index)
+                self._use_loaded(index)
             return loaded
 
     def _use_loaded(self, index: int) -> SearchIndex | None:
         """Return the index if it is loaded, and mark it as used."""
         if index in self._indexes:
-            self._indexes.move_to_end(index)
+            self._used[index] = time.monotonic()
+            self._used.move_to_end(index)
         return self._indexes.get(index)
 
     async def _load(self, index: int) -> SearchIndex:
@@ -397,6 +397,13 @@ class IndexCache:
             raise NotFound(f"index {index} does not exist", hint=REBUILD)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
+        # An index takes more than its files. `verify` refuses a missing folder.
+        size = sum(file.stat().st_size for file in folder.glob("*"))
+        for oldest, used in list(self._used.items()):
+            idle = time.monotonic() - used >= IDLE_S
+            if len(self._used) >= INDEXES or (idle and size > find_free_memory()):
+                del self._indexes[oldest], self._used[oldest]
+        require_memory(size, f"the {row.kind} index {index} of {row.documents} documents")
         made = await to_thread.run_sync(make_recipe, backend, row.corpus)
         await to_thread.run_sync(verify, folder, made, row.file_hash)
         await to_thread.run_sync(backend.check, folder)

@@ -7,10 +7,12 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import httpx2
+import psutil
 import pytest
 from anyio import from_thread, to_thread
 from sqlalchemy import text
@@ -340,6 +342,38 @@ async def test_an_index_that_was_deleted_from_memory_is_loaded_again(
     assert await search(client, *asked) == apart
 
 
+async def test_an_index_that_does_not_fit_into_memory_is_refused_and_loaded_ones_stay(
+    client: httpx2.AsyncClient, corpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = await build(client, corpus)
+    dense, sparse = ((built[kind]["index"], "area of whole numbers", 2) for kind in ("dense", "sparse"))
+    before = await search(client, dense)
+    with monkeypatch.context() as short:
+        short.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
+        body = {"searches": [{"index": index, "question": question, "k": k} for index, question, k in (dense, sparse)]}
+        refused = await client.post("/search", json=body)
+        assert (refused.status_code, refused.json()["type"], refused.json()["what"]) == (503, "unavailable", "memory")
+        said = f"the sparse index {sparse[0]} of {len(DOCUMENTS)} documents does not fit into memory"
+        assert refused.json()["detail"].startswith(said)
+        assert "memory" in refused.json()["hint"]
+        assert (await client.get("/healthz")).json()["indexes"] == [dense[0]]
+        assert await search(client, dense) == before
+    assert len(await search(client, dense, sparse)) == 2
+
+
+async def test_an_index_that_nobody_searches_makes_room_for_another(
+    client: httpx2.AsyncClient, corpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = await build(client, corpus)
+    dense, sparse = ((built[kind]["index"], "area of whole numbers", 2) for kind in ("dense", "sparse"))
+    await search(client, dense)
+    free = iter([100, 1 << 40, 1 << 40])
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=next(free)))
+    monkeypatch.setattr(builds, "IDLE_S", 0)
+    await search(client, sparse)
+    assert (await client.get("/healthz")).json()["indexes"] == [sparse[0]]
+
+
 async def test_searches_at_once_load_an_index_once(
     client: httpx2.AsyncClient, corpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,7 +416,7 @@ async def test_a_corpus_larger_than_a_batch_is_read_whole(
     client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builds, "BATCH", 2)
-    several = [DOCUMENTS[at] for at in (0, 1, 1, 2, 0, 3, 4)]
+    several = [DOCUMENTS[at] for at in (0, 1, 0, 1, 2, 0, 3, 4)]  # the second batch has only repeated ones
     built = await build(client, await add_corpus(database, "several", several))
     assert {index["documents"] for index in built.values()} == {len(DOCUMENTS)}
 

@@ -198,7 +198,9 @@ def growth(
         yield rows[-1]["PostgreSQL, ms a call"] / rows[0]["PostgreSQL, ms a call"]
 
 
-def draw_curves(name: str, rows: Sequence[Mapping[str, float]], curves: Sequence[str], folder: Path) -> None:
+def draw_curves(
+    name: str, rows: Sequence[Mapping[str, float]], curves: Sequence[str], folder: Path, unit: str = "Milliseconds"
+) -> None:
     """Draw columns of `rows` over the first column, on logarithmic axes, and write the figure with its rows."""
     across, marks, keys = next(iter(rows[0])), list[Mark](), []
     for number, curve in enumerate(curves):
@@ -212,7 +214,7 @@ def draw_curves(name: str, rows: Sequence[Mapping[str, float]], curves: Sequence
         marks=tuple(marks),
         height=300,
     )
-    title = f"Milliseconds over the number of {across}"
+    title = f"{unit} over the number of {across}"
     figure = Figure(
         name=name, title=title, notes=(), caption="Each line is a figure in databases of several sizes.",
         plot=Plot(panels=(panel,), keys=tuple(keys)), rows=tuple(rows),

@@ -2,15 +2,18 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import util
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -338,6 +341,7 @@ MANY_TEXTS = [" ".join(RNG.choice(WORDS, 8)) for _ in range(1200)]
 MANY_DOCUMENTS = [(f"{at:064x}", text) for at, text in enumerate(MANY_TEXTS)]
 MANY_QUESTIONS = [" ".join(RNG.choice(WORDS, 4)) for _ in range(64)]
 K = 10
+T = TypeVar("T")
 
 HNSW = Hnsw(neighbours=16, build=100, search=100)
 IVF = Ivf(lists=0, probes=12)
@@ -379,6 +383,60 @@ def overlap(found: list[list[IndexMatch]], exact: list[list[IndexMatch]]) -> flo
 
 def first(match: IndexMatch) -> str:
     return match.document
+
+
+class MadeUpVectors:
+    """An embedder of vectors that take 32 MB, more than all else."""
+
+    signature = "made up"
+    dimension = 400
+
+    def embed_documents(self, texts: Sequence[str]) -> index_module.Vectors:
+        return np.random.default_rng(len(texts)).standard_normal((len(texts), self.dimension), dtype=np.float32)
+
+    embed_queries = embed_documents
+
+
+def test_vectors_are_built_in_twice_their_memory_and_written_and_loaded_without_a_copy(tmp_path: Path) -> None:
+    batches = [[(f"{number:032x}{at:032x}", "") for at in range(1000)] for number in range(20)]
+    backend = Faiss(MadeUpVectors())
+    vectors = 20_000 * MadeUpVectors.dimension * 4
+    index, built_in = measure_peak(lambda: backend.build(batches))
+    _, saved_in = measure_peak(lambda: index.save(tmp_path))
+    _, loaded_in = measure_peak(lambda: backend.load(tmp_path))
+    # This leaves out the memory of FAISS itself, which has the index.
+    assert (built_in < 2.3 * vectors, saved_in < 0.5 * vectors, loaded_in < 0.7 * vectors) == (True, True, True)
+
+
+def test_a_build_that_memory_cannot_hold_is_refused_before_the_system_kills_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=3 << 20))
+    batches = [[(f"{number:032x}{at:032x}", "") for at in range(1000)] for number in range(9)]
+    with pytest.raises(Unavailable, match=r"first 2000 documents does not .* needs 3 MiB more, and 3 MiB are free"):
+        Faiss(MadeUpVectors()).build(batches)
+
+
+def test_the_limit_of_a_container_counts_and_its_cached_files_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "CGROUP", tmp_path)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=900))
+    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.stat").write_text("anon 400\nfile 300\nactive_file 20\ninactive_file 180\nshmem 100\n")
+    found = []
+    for limit in ("1000", "5000", "max"):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        found.append(index_module.find_free_memory())
+    (tmp_path / "memory.max").unlink()
+    assert (found, index_module.find_free_memory()) == ([500, 900, 900], 900)
+
+
+def measure_peak(run: Callable[[], T]) -> tuple[T, int]:
+    """Run a function; return its result, and the peak of Python's memory above that before, in bytes."""
+    tracemalloc.start()
+    try:
+        return run(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
